@@ -5,7 +5,7 @@ It is written for being plain, not fast: every question goes through all rows.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,10 +25,11 @@ from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.encoding import TimeParser, number, parse_time
+from trainvitals.journal.encoding import TimeParser, number, parse_time, spell_all
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
+from trainvitals.journal.row_cache import MakeRow
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.segment_writer import labels_of, parse_labels, split_labels
 from trainvitals.journal.summaries import MetricSummary
@@ -386,8 +387,11 @@ class MemoryRuns:
     def findings(self, key: str) -> FindingsFile | None:
         return self.open(key).findings()
 
-    def stamp(self, key: str) -> object:
-        return math.nan  # never the same: a row is made again each time
+    def recall(self, key: str, make: MakeRow) -> Row:
+        return json.loads(json.dumps(spell_all(make()[0])))  # type: ignore[no-any-return]
+
+    def keep_rows(self) -> None:
+        """A row is made again each time."""
 
     def open(self, key: str) -> MemoryReader:
         return MemoryReader(key, self.runs)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.chance import ROUNDING, detrended_size, t_confidence
+from trainvitals.analysis.flat_config import flatten
 from trainvitals.analysis.metric_sense import Direction, better, is_share
 from trainvitals.analysis.robust import FLOOR
 from trainvitals.analysis.wording import count_of, percent
@@ -61,18 +62,6 @@ class Difference(NamedTuple):
     key: str
     values: tuple[Any, ...]
     """One per run; None where the run does not have it."""
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            found.update(flatten(value, f"{name}."))
-        else:
-            found[name] = value
-    return found
 
 
 def compare_configs(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:

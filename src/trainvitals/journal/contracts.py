@@ -16,6 +16,7 @@ from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.row_cache import MakeRow, Row
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 
@@ -242,8 +243,12 @@ class Runs(Protocol):
 
     def findings(self, key: str) -> FindingsFile | None: ...
 
-    def stamp(self, key: str) -> object:
-        """Equal to an earlier one as long as all of the above is what it was for an ended run."""
+    def recall(self, key: str, make: MakeRow) -> Row:
+        """What `make` gives, as JSON has it. It need not be asked again for an ended run that did not change."""
+        ...
+
+    def keep_rows(self) -> None:
+        """All have been recalled that somebody wanted: the next program may have them."""
         ...
 
     def open(self, key: str) -> Reader:

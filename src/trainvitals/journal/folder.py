@@ -256,37 +256,53 @@ def _readable_part(run_id: str) -> str:
 
 def list_folders(root: Path) -> list[Path]:
     """Every run folder below `root` (<root>/<project>/<run-id> or <root>/<run-id>), oldest first."""
+    return [Path(place) for place in list_places(root)]
+
+
+def list_places(root: Path) -> list[str]:
+    """The same as text: of ten thousand, a Path each takes longer than finding them."""
     found = []
-    for folder in _subfolders(root):
-        if (folder / layout.RUN_FILE).exists():
-            found.append(folder)
+    for place in _subfolders(root):
+        if _has_run(place):
+            found.append(place)
         else:
-            found.extend(inner for inner in _subfolders(folder) if (inner / layout.RUN_FILE).exists())
+            found.extend(inner for inner in _subfolders(place) if _has_run(inner))
     return _sort_by_age(found)
 
 
-def _sort_by_age(folders: list[Path]) -> list[Path]:
-    """Oldest first. The id contains the second; run.json is read only where several ids have the same, or none."""
-    in_one_second = Counter(folder.name[:_STAMP_LENGTH] for folder in folders)
+def name_of(place: str) -> str:
+    """The last part of a path."""
+    return place.rpartition(os.sep)[2]
 
-    def age(folder: Path) -> tuple[str, str, str]:
-        stamp = folder.name[:_STAMP_LENGTH]
-        has_stamp = _STAMP.match(folder.name) is not None
+
+def _has_run(place: str) -> bool:
+    return os.path.exists(f"{place}{os.sep}{layout.RUN_FILE}")  # noqa: PTH110
+
+
+def _sort_by_age(places: list[str]) -> list[str]:
+    """Oldest first. The id contains the second; run.json is read only where several ids have the same, or none."""
+    names = {place: name_of(place) for place in places}
+    in_one_second = Counter(name[:_STAMP_LENGTH] for name in names.values())
+
+    def age(place: str) -> tuple[str, str, str]:
+        name = names[place]
+        stamp = name[:_STAMP_LENGTH]
+        has_stamp = _STAMP.match(name) is not None
         if has_stamp and in_one_second[stamp] == 1:
-            return stamp, "", folder.name
-        run = find_run(folder)
+            return stamp, "", name
+        run = find_run(Path(place))
         created = (run.created if run is not None else None) or ""
         digits = re.sub(r"\D", "", created)
         if not has_stamp and digits:
             stamp = f"{digits[:8]}-{digits[8:14]}"
-        return stamp, created, folder.name
+        return stamp, created, name
 
-    return sorted(folders, key=age)
+    return sorted(places, key=age)
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def _subfolders(folder: str | Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+            return [entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return []

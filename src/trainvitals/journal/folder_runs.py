@@ -4,6 +4,7 @@ Tested in tests/views/test_memory_runs.py."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from trainvitals.journal.contracts import RunRef
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.row_cache import MakeRow, Row, RowCache
 from trainvitals.journal.run_info import RunInfo, find_info
 
 if TYPE_CHECKING:  # numpy, which a list of runs does not wait for
@@ -29,7 +31,8 @@ class FolderRuns:
     def __init__(self, root: Path, *, inside_only: bool = False) -> None:
         self.root = root
         self._inside_only = inside_only
-        self._folders: dict[str, Path] = {}
+        self._places: dict[str, str] = {}
+        self._rows = RowCache(root)
 
     @property
     def place(self) -> str:
@@ -37,25 +40,35 @@ class FolderRuns:
 
     def list_keys(self) -> list[str]:
         """Every run, oldest first."""
-        real_root = self.root.resolve()
-        found: dict[str, list[Path]] = {}
-        for folder in run_folder.list_folders(self.root):
-            if not self._inside_only or self._is_inside(folder, real_root):
-                found.setdefault(folder.name, []).append(folder)
-        self._folders = {
-            (name if len(same) == 1 else f"{folder.parent.name}~{name}"): folder
+        places = run_folder.list_places(self.root)
+        if self._inside_only:
+            is_inside = functools.cache(functools.partial(_is_inside, root=self.root.resolve()))
+            # The folder above is that of all runs of a project, or the root itself, which may be a link.
+            above = {place: place.rpartition(os.sep)[0] for place in places}
+            places = [
+                place
+                for place in places
+                if is_inside(place)
+                and is_inside(f"{place}{os.sep}{layout.RUN_FILE}")
+                and (above[place] == str(self.root) or is_inside(above[place]))
+            ]
+        found: dict[str, list[str]] = {}
+        for place in places:
+            found.setdefault(run_folder.name_of(place), []).append(place)
+        self._places = {
+            (name if len(same) == 1 else f"{Path(place).parent.name}~{name}"): place
             for name, same in found.items()
-            for folder in same
+            for place in same
         }
-        return list(self._folders)
+        return list(self._places)
 
     def find(self, reference: str) -> str:
         """The key of a run by key, id, name, unique part of either, or `latest`; raises RunNotFound."""
         keys = self.list_keys()
-        if reference in self._folders:
+        if reference in self._places:
             return reference
         found = run_folder.find(reference, self.root)
-        return next((key for key in keys if self._folders[key] == found), found.name)
+        return next((key for key in keys if Path(self._places[key]) == found), found.name)
 
     def describe(self, key: str) -> RunInfo:
         """The run at a glance: also an unreadable one, with the reason."""
@@ -80,10 +93,13 @@ class FolderRuns:
         """What the diagnosis after its end found, if it was kept."""
         return run_folder.find_findings(self.folder(key))
 
-    def stamp(self, key: str) -> object:
-        """Equal to an earlier one as long as all of the above is what it was for an ended run."""
-        folder = self.folder(key)
-        return folder, *(_stamp(f"{folder}/{name}") for name in (layout.RUN_FILE, "status.json", layout.FINDINGS_FILE))
+    def recall(self, key: str, make: MakeRow) -> Row:
+        """What `make` gives, as JSON has it. It is not asked again for an ended run that did not change."""
+        return self._rows.recall(self._place(key), make)
+
+    def keep_rows(self) -> None:
+        """All have been recalled that somebody wanted: the next program may have them."""
+        self._rows.save(self._places.values())
 
     def open(self, key: str) -> RunReader:
         """A new reader; raises RunNotFound."""
@@ -96,21 +112,24 @@ class FolderRuns:
 
     def folder(self, key: str) -> Path:
         """Where the run is; raises RunNotFound."""
-        folder = self._folders.get(key)
-        if folder is None:
-            self.list_keys()  # it may be younger than the last look
-            folder = self._folders.get(key)
-        if folder is None:
-            raise RunNotFound(f"no run '{key}' in {self.root}", hint="list them: trainvitals runs")
-        return folder
+        return Path(self._place(key))
 
-    def _is_inside(self, folder: Path, real_root: Path) -> bool:
-        file = folder / layout.RUN_FILE
-        try:
-            links = [path for path in (folder, file, folder.parent) if path.is_symlink() and path != self.root]
-            return all(path.resolve(strict=True).is_relative_to(real_root) for path in links)
-        except OSError:
-            return False
+    def _place(self, key: str) -> str:
+        place = self._places.get(key)
+        if place is None:
+            self.list_keys()  # it may be younger than the last look
+            place = self._places.get(key)
+        if place is None:
+            raise RunNotFound(f"no run '{key}' in {self.root}", hint="list them: trainvitals runs")
+        return place
+
+
+def _is_inside(place: str, root: Path) -> bool:
+    """Whether it is no link, or one to somewhere below the root."""
+    try:
+        return not os.path.islink(place) or Path(place).resolve(strict=True).is_relative_to(root)  # noqa: PTH114
+    except OSError:
+        return False
 
 
 def refer_to(folder: Path) -> RunRef:
@@ -133,11 +152,3 @@ def name_runs(folders: Sequence[Path]) -> list[tuple[str, RunReader]]:
         (name if names.count(name) == 1 else f"{folder.resolve().parent.name}~{name}", RunReader(folder))
         for name, folder in zip(names, folders, strict=True)
     ]
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a thousand times for one table: a Path takes as long as the question
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size

@@ -6,14 +6,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.folder_runs import FolderRuns
-from trainvitals.journal.run_info import RunInfo
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_error, print_line
 from trainvitals.views.cli.arguments import (
@@ -38,8 +37,11 @@ from trainvitals.views.cli.terminal import (
     width,
 )
 from trainvitals.views.data import quantities
-from trainvitals.views.data.run_rows import ListedRun, read_row
-from trainvitals.views.data.run_search import STATUSES, Part, SearchError, find_unknown, parse_search, search_rows
+from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_search import STATUSES, SearchError, find_unknown, parse_search, search_rows
+
+if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
+    from trainvitals.views.data.shapes import RowJson
 
 # -- list
 
@@ -67,29 +69,29 @@ def _list(arguments: argparse.Namespace) -> int:
     except SearchError as error:
         raise UsageError(error.message, hint=error.hint) from error
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
-    found: list[ListedRun] = []
-    left_out = 0
-    for key in reversed(runs.list_keys()):
-        if limit is not None and len(found) == limit and not parts:
-            left_out += 1
-            continue
-        try:
-            row = read_row(runs, key)
-        except TrainvitalsError:
-            continue  # removed or half-copied between listing and reading
-        if arguments.project in (None, row.info.project) and arguments.status in (None, row.info.status):
-            found.append(row)
+    keys = runs.list_keys()
+    keys.reverse()
+    is_filtered = bool(parts or arguments.project or arguments.status)
+    # The newest are known without a look at the others, of which there may be very many.
+    found = list_json(runs, keys if is_filtered else keys[:limit])
+    left_out = len(keys[limit:]) if limit is not None else 0
     unknown = ""
-    if parts:
-        found, unknown = _search(found, parts)
-        left_out = max(len(found) - limit, 0) if limit is not None else 0
+    if is_filtered:
+        kept = [
+            row
+            for row in found
+            if arguments.project in (None, row["project"]) and arguments.status in (None, row["status"])
+        ]
+        found = search_rows(kept, parts)
+        unknown = find_unknown(kept, parts) if not found else ""
+        left_out = len(found[limit:]) if limit is not None else 0
         found = found[:limit]
     found.reverse()
     if arguments.json:
-        print(json.dumps([_as_json(row) for row in found], indent=2))
+        print(json.dumps([_as_json(row, runs) for row in found], indent=2))
         return 0
     if not found:
-        if parts or arguments.project or arguments.status:
+        if is_filtered:
             print_line(f"no matching runs in {runs.place}{f': {unknown}' if unknown else ''}")
             print_error("  list all of them: trainvitals runs")
             return 0
@@ -102,53 +104,29 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _search(rows: list[ListedRun], parts: list[Part]) -> tuple[list[ListedRun], str]:
-    """The rows that are searched for, and the name that none of them has if there are none."""
-    from trainvitals.views.data.run_details import describe_row
-
-    described = {row.key: describe_row(row) for row in rows}
-    keys = {row["key"] for row in search_rows(list(described.values()), parts)}
-    return [row for row in rows if row.key in keys], "" if keys else find_unknown(described.values(), parts)
+_JSON_KEYS = (
+    *("id", "project", "name", "kind", "status", "cause", "started", "ended", "seconds", "last_step", "attempt"),
+    *("simulated", "tags", "host", "summary", "energy_joules", "health", "alert_counts", "finding_counts", "folder"),
+)
 
 
-def _as_json(row: ListedRun) -> dict[str, Any]:
-    info = row.info
-    return {
-        "id": info.id,
-        "project": info.project,
-        "name": info.name,
-        "kind": row.kind or None,
-        "status": info.status,
-        "cause": info.cause_text or None,
-        "started": info.started,
-        "ended": info.ended,
-        "seconds": row.seconds(),
-        "last_step": row.last_step,
-        "attempt": info.attempt,
-        "simulated": info.simulated,
-        "tags": row.tags,
-        "host": row.host,
-        "summary": spell_all(row.last_values),
-        "energy_joules": row.energy_joules,
-        "health": row.health._asdict(),
-        "alert_counts": row.fired.ever._asdict(),
-        "finding_counts": row.findings._asdict() if row.findings is not None else None,
-        "folder": info.place,
-    }
+def _as_json(row: RowJson, runs: FolderRuns) -> dict[str, Any]:
+    plain = {**row, "kind": row["kind"] or None, "last_step": row["step"], "folder": str(runs.folder(row["key"]))}
+    return {key: plain[key] for key in _JSON_KEYS}
 
 
-def _draw_list(found: list[ListedRun]) -> str:
+def _draw_list(found: list[RowJson]) -> str:
     rows = [
         (
-            Cell(shorten(_name(row.info), 40), "bold"),
-            one_line(row.info.id),
-            Cell(row.info.status, style_status(row.info.status, row.health.severity)),
-            Cell(one_line(row.problems)[:60], SEVERITY_STYLES.get(row.health.severity, "dim")),
-            quantities.format_step(row.last_step),
-            quantities.format_duration(row.seconds()),
-            quantities.format_clock(row.started),
-            one_line(row.info.project),
-            Cell(_remark(row.info), "dim"),
+            Cell(shorten(_name(row), 40), "bold"),
+            one_line(row["id"]),
+            Cell(row["status"], style_status(row["status"], row["health"]["severity"])),
+            Cell(one_line(row["problems"])[:60], SEVERITY_STYLES.get(row["health"]["severity"], "dim")),
+            quantities.format_step(row["step"]),
+            quantities.format_duration(row["seconds"]),
+            quantities.format_clock(parse_time(row["started"])),
+            one_line(row["project"]),
+            Cell(_remark(row), "dim"),
         )
         for row in found
     ]
@@ -157,17 +135,17 @@ def _draw_list(found: list[ListedRun]) -> str:
     return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(4, 5), optional=(8, 7, 6, 5, 4, 0))
 
 
-def _name(info: RunInfo) -> str:
+def _name(row: RowJson) -> str:
     """As its user called it; of a run without a name the id says everything."""
-    return one_line(info.name) if info.name != info.id else ""
+    return one_line(row["name"]) if row["name"] != row["id"] else ""
 
 
-def _remark(info: RunInfo) -> str:
-    parts = ["simulated GPUs"] if info.simulated else []
-    if info.attempt > 1:
-        parts.append(f"attempt {info.attempt}")
-    if info.cause:
-        parts.append(one_line(info.cause_text)[:60])
+def _remark(row: RowJson) -> str:
+    parts = ["simulated GPUs"] if row["simulated"] else []
+    if row["attempt"] > 1:
+        parts.append(f"attempt {row['attempt']}")
+    if row["cause"]:
+        parts.append(one_line(row["cause"])[:60])
     return ", ".join(parts)
 
 

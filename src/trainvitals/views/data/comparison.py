@@ -13,8 +13,8 @@ from trainvitals.views.data.benchmark import LATENCY, compare_benchmarks
 from trainvitals.views.data.differences import describe_differences
 from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.participants import lowest_of
-from trainvitals.views.data.run_details import describe_row, unit_of
-from trainvitals.views.data.run_rows import MAX_VALUES, read_row_of
+from trainvitals.views.data.run_details import unit_of
+from trainvitals.views.data.run_rows import MAX_VALUES, describe_row, read_row_of
 from trainvitals.views.data.series import pack_series
 from trainvitals.views.data.shapes import (
     ComparedMetricJson,

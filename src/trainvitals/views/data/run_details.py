@@ -11,7 +11,6 @@ from dataclasses import asdict
 
 from trainvitals import catalog
 from trainvitals.alerts import records
-from trainvitals.analysis.comparison import flatten
 from trainvitals.analysis.findings import Curve
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
@@ -26,14 +25,13 @@ from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.participants import lowest_of
-from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, read_row_of
+from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, describe_row, read_row_of
 from trainvitals.views.data.shapes import (
     AlertsJson,
     AttemptJson,
     CostJson,
     EventsJson,
     Plain,
-    RowJson,
     RunJson,
     TableJson,
     UnitJson,
@@ -42,36 +40,6 @@ from trainvitals.views.data.shapes import (
 MAX_NAMES = 20_000
 COST_POINTS = 2000
 """Of the loss, to know what it costs to lower it."""
-
-
-def describe_row(row: ListedRun) -> RowJson:
-    """A run on one line of the table of runs."""
-    info = row.info
-    return {
-        "key": row.key,
-        "id": info.id,
-        "name": info.name,
-        "project": info.project,
-        "status": info.status,
-        "live": info.is_live,
-        "cause": info.cause_text or None,
-        "kind": row.kind,
-        "started": info.started,
-        "ended": info.ended,
-        "seconds": row.seconds(),
-        "step": row.last_step,
-        "attempt": info.attempt,
-        "simulated": info.simulated,
-        "tags": row.tags,
-        "host": row.host,
-        "config": flatten(info.file.config or {}),
-        "summary": row.last_values,
-        "energy_joules": row.energy_joules,
-        "health": row.health._asdict(),
-        "problems": row.problems,
-        "alert_counts": row.fired.ever._asdict(),
-        "finding_counts": row.findings._asdict() if row.findings is not None else None,
-    }
 
 
 def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJson:

@@ -7,23 +7,29 @@ Tested in tests/views/test_same_answers.py.
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 
 from trainvitals import catalog
 from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
 from trainvitals.alerts.records import current as current_alerts
+from trainvitals.analysis.flat_config import flatten
 from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.analysis.health import Health, format_problems, judge_health
-from trainvitals.errors import RunNotFound
+from trainvitals.errors import RunNotFound, TrainvitalsError
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.findings import Counts, FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo
+
+if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
+    from trainvitals.views.data.shapes import RowJson
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
@@ -52,6 +58,8 @@ class ListedRun:
     fired: Fired = NOTHING_FIRED
     findings: Counts | None = None
     """Of an ended run; None if it was not diagnosed yet."""
+    lasts: bool = False
+    """Whether all of this stays as it is until a file of the run changes: it does not with time, or with a process."""
 
     @property
     def kind(self) -> str:
@@ -96,6 +104,40 @@ def list_rows(runs: Runs) -> list[ListedRun]:
     return found
 
 
+def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
+    """The same as plain values, as the API gives them: ended runs are read only when they changed. A run that was
+    removed or is half-copied is left out."""
+    found = []
+    with _without_collector():
+        for key in keys:
+            with contextlib.suppress(TrainvitalsError, OSError):
+                found.append(_recall_row(runs, key))
+    runs.keep_rows()
+    return found
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Looking for garbage takes as long as reading ten thousand rows, and they are none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _recall_row(runs: Runs, key: str) -> RowJson:
+    def make() -> tuple[dict[str, Any], bool]:
+        row = read_row(runs, key)
+        return {**describe_row(row)}, row.lasts
+
+    found = cast("RowJson", runs.recall(key, make))
+    # It depends on the names of other runs.
+    return found if found["key"] == key else {**found, "key": key}
+
+
 def read_row(runs: Runs, key: str) -> ListedRun:
     """A run as a list shows it: also one that cannot be read."""
     return make_row(key, runs.describe(key), runs.statuses(key), runs.alerts(key), runs.findings(key))
@@ -128,7 +170,38 @@ def make_row(
         firing=[alert for alert in current_alerts(alerts) if not alert.is_silenced(now)] if alerts else [],
         fired=count_fired(alerts, started) if alerts else NOTHING_FIRED,
         findings=findings.counts if findings is not None and is_judged else None,
+        lasts=info.file.is_over and not any(alert.is_silenced(now) for alert in alerts),
     )
+
+
+def describe_row(row: ListedRun) -> RowJson:
+    """A run on one line of the table of runs."""
+    info = row.info
+    return {
+        "key": row.key,
+        "id": info.id,
+        "name": info.name,
+        "project": info.project,
+        "status": info.status,
+        "live": info.is_live,
+        "cause": info.cause_text or None,
+        "kind": row.kind,
+        "started": info.started,
+        "ended": info.ended,
+        "seconds": row.seconds(),
+        "step": row.last_step,
+        "attempt": info.attempt,
+        "simulated": info.simulated,
+        "tags": row.tags,
+        "host": row.host,
+        "config": flatten(info.file.config or {}),
+        "summary": row.last_values,
+        "energy_joules": row.energy_joules,
+        "health": row.health._asdict(),
+        "problems": row.problems,
+        "alert_counts": row.fired.ever._asdict(),
+        "finding_counts": row.findings._asdict() if row.findings is not None else None,
+    }
 
 
 def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 
 import orjson
 
-from trainvitals.errors import RunNotFound, TrainvitalsError, nearest
+from trainvitals.errors import RunNotFound, nearest
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
-from trainvitals.views.data import run_details
-from trainvitals.views.data.run_rows import read_row
+from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.endpoints import NotFound
@@ -44,7 +43,6 @@ class SharedRuns:
         self._listed = 0.0
         self._keys: dict[str, None] = {}
         self._readers: OrderedDict[str, _Guarded] = OrderedDict()
-        self._rows: dict[str, tuple[object, RowJson]] = {}
         self._reading_rows = threading.Lock()
         self._encoded: dict[str, tuple[RowJson, bytes]] = {}
 
@@ -119,19 +117,12 @@ class SharedRuns:
         """The run is gone."""
         with self._lock:
             self._readers.pop(key, None)
-            self._rows.pop(key, None)
             self._listed = 0.0
 
     def rows(self) -> list[RowJson]:
         """A row per run, newest first. An ended run is read again only when it changed."""
-        found = []
         with self._reading_rows:  # a second thread finds them read
-            for key in reversed(self.keys()):
-                try:
-                    found.append(self._row(key))
-                except (TrainvitalsError, OSError):
-                    continue  # removed or half-copied between listing and reading
-        return found
+            return list_json(self._runs, reversed(self.keys()))
 
     def encode_row(self, row: RowJson) -> orjson.Fragment:
         """The row as it goes into an answer; that of an ended run is encoded once."""
@@ -139,12 +130,3 @@ class SharedRuns:
         if known is None or known[0] is not row:
             known = self._encoded[row["key"]] = (row, encode(row))
         return orjson.Fragment(known[1])
-
-    def _row(self, key: str) -> RowJson:
-        stamp = self._runs.stamp(key)
-        known = self._rows.get(key)
-        if known is not None and known[0] == stamp and not known[1]["live"]:
-            return known[1]
-        row = run_details.describe_row(read_row(self._runs, key))
-        self._rows[key] = (stamp, row)
-        return row
