@@ -109,3 +109,35 @@ def test_what_else_differs_is_named_and_shown_with_config(machine: Any, make_run
     assert not any(line[:1] == ["loss"] for line in lines)
     described = json.loads(machine.run("compare", "a", "b", "--json").stdout)["others"]
     assert [group["title"] for group in described][:2] == ["code", "package"]
+
+
+def test_runs_are_also_found_by_a_search(machine: Any, make_run: MakeRun) -> None:
+    for number, rate in enumerate((0.001, 0.02, 0.03)):
+        make_run(f"rate-{number}", rows=rows(1.0, seed=number, steps=20), config={"lr": rate}, tags=["sweep"])
+
+    def compared(*words: str) -> list[str]:
+        return [row["name"] for row in json.loads(machine.run("compare", *words, "--json").stdout)["runs"]]
+
+    assert compared("tag:sweep config.lr>0.01") == ["rate-1", "rate-2"]
+    assert compared("rate-0", "lr>0.01") == ["rate-0", "rate-1", "rate-2"]
+    assert compared("rate-2", "tag:sweep") == ["rate-2", "rate-0", "rate-1"]
+
+
+@pytest.mark.parametrize(
+    ("search", "complaint"),
+    [
+        ("lr>50", "no run matches 'lr>50'"),
+        ("lrr>5", "no run has 'lrr', did you mean 'lr'?"),
+        ("lr>x", "'x' in 'lr>x' is not a number"),
+        ("tag:many", "matches 21 runs, cannot compare more than 20"),
+        ("unknown", "no run 'unknown'"),
+        ("lr=0", "need at least two runs"),
+    ],
+)
+def test_a_search_that_finds_nothing_or_too_much_is_refused(
+    machine: Any, make_run: MakeRun, search: str, complaint: str
+) -> None:
+    for number in range(21):
+        make_run(f"run-{number:02d}", rows=rows(1.0, seed=number, steps=2), config={"lr": number}, tags=["many"])
+    done = machine.run("compare", search)
+    assert done.returncode and complaint in done.stderr

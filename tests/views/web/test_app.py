@@ -82,6 +82,8 @@ def test_the_run_says_its_health_alerts_and_what_was_logged(server: Server, keys
 
 def test_two_runs_are_compared_with_a_verdict(server: Server, keys: list[str]) -> None:
     found = ask(server, f"/compare?run={keys[0]}&run={keys[1]}").json()
+    searched = ask(server, f"/compare?run={keys[0]}&q=id:{keys[1]}").json()
+    assert [row["key"] for row in searched["runs"]] == keys[:2]
     assert {item["key"] for item in found["config"]} == {"lr"}
     verdict = next(item for item in found["verdicts"] if item["metric"] == "val/loss")
     assert verdict["value"] < verdict["baseline"]
@@ -130,6 +132,8 @@ def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[st
         ("/runs/{key}/stacks/nothing.txt", 404, "no file"),
         ("/compare?run={key}&run={key}", 400, "two different"),
         ("/compare?run={key}&run=gone", 404, "no run 'gone'"),
+        ("/compare?run={key}&q=nothing:1", 400, "no run matches 'nothing:1'"),
+        ("/compare?q=step>x", 400, "is not a number"),
         ("/runs?q=a+status:fialed", 400, "'fialed' in 'status:fialed' is not a status"),
         ("/nowhere", 404, "not found"),
     ],

@@ -8,12 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainvitals.errors import RunNotFound
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
+from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_search import SearchError, find_compared, is_search
 
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
@@ -27,6 +32,7 @@ trainvitals compare baseline candidate
 trainvitals compare 20261115-2236 latest --fail-on-regression 5
 trainvitals compare a b c --json | jq .verdicts
 trainvitals compare baseline latest --config
+trainvitals compare baseline 'tag:sweep config.lr>0.01'
 """
 MAX_METRICS = 24
 MAX_CONFIG = 40
@@ -38,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
         "run",
         metavar="RUN",
         nargs="+",
-        help=f"two or more runs: {RUN_HELP}",
+        help=f"two or more runs: {RUN_HELP}; or a search in quotes, such as 'tag:a config.lr>0.01'",
     )
     parser.add_argument(
         "--config",
@@ -74,9 +80,11 @@ def execute(arguments: argparse.Namespace) -> int:
         runs, limit = _in_order(arguments.words, [*runs, limit]), 0.0
     if limit is not None and not limit >= 0:
         raise UsageError("--fail-on-regression takes a percentage of 0 or more")
+    root = Path(resolve_settings(arguments).dir)
+    runs = _expand(runs, root)
     if len(runs) < 2:
         raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
-    found = describe_comparison(find_runs(runs, Path(resolve_settings(arguments).dir)), [], points=4)
+    found = describe_comparison(find_runs(runs, root), [], points=4)
     if arguments.json:
         _print_json(found)
     else:
@@ -89,6 +97,29 @@ def execute(arguments: argparse.Namespace) -> int:
         change = quantities.format_change(item["change"]) if item["change"] is not None else item["reason"]
         print_line(f"regression: {one_line(item['metric'])} of {titles[item['run']]}: {change}")
     return 3 if regressions else 0
+
+
+def _expand(references: Sequence[str], root: Path) -> list[str]:
+    """With the runs that a search finds in its place, oldest first, unless a run is called like that."""
+    found: list[Path] = []
+    for reference in references:
+        try:
+            found.append(run_folder.find(reference, root))
+        except RunNotFound:
+            try:
+                searched = _search(reference, root) if is_search(reference) else []
+            except SearchError as error:
+                raise UsageError(error.message, hint=error.hint) from error
+            if not searched:
+                raise
+            known = {folder.resolve() for folder in found}
+            found += [folder for folder in searched if folder.resolve() not in known]
+    return [str(folder) for folder in found]
+
+
+def _search(text: str, root: Path) -> list[Path]:
+    runs = FolderRuns(root)
+    return [runs.folder(row["key"]) for row in find_compared(list_json(runs, runs.list_keys()), text)]
 
 
 def _in_order(words: Sequence[str], runs: Sequence[str]) -> list[str]:

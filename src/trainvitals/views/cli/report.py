@@ -14,6 +14,7 @@ from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.data import quantities
+from trainvitals.views.data.run_search import MAX_COMPARED
 
 if TYPE_CHECKING:  # numpy, which no `--help` waits for
     from trainvitals.journal.reader import RunReader
@@ -92,8 +93,8 @@ def find_runs(references: list[str], root: Path) -> list[tuple[str, RunReader]]:
     folders = [run_folder.find(reference, root) for reference in references]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("the same run is given twice")
-    if len(folders) > 20:
-        raise UsageError(f"cannot compare more than 20 runs, got {len(folders)}")
+    if len(folders) > MAX_COMPARED:
+        raise UsageError(f"cannot compare more than {MAX_COMPARED} runs, got {len(folders)}")
     return name_runs(folders)
 
 

@@ -25,6 +25,8 @@ NUMBERS = ("step", "seconds", "attempt")
 WORD_FIELDS = ("name", "id", "project", "tag")
 """Where a word, or an expression without a field, is looked for."""
 ORDERS = ("<", "<=", ">", ">=")
+MAX_COMPARED = 20
+"""Runs that are compared at once."""
 MAX_TEXT = 500
 """Characters of a text that an expression sees."""
 
@@ -98,6 +100,27 @@ def search_rows(rows: Sequence[RowJson], parts: Sequence[Part]) -> list[RowJson]
         is_right = _make_test(part, found)
         found = [row for row in found if is_right(_read(row, part.field)) != part.negated]
     return found
+
+
+def find_compared(rows: Sequence[RowJson], text: str) -> list[RowJson]:
+    """The rows that are searched for, to be compared; raises SearchError if there are none or too many."""
+    parts = parse_search(text)
+    found = search_rows(rows, parts)
+    if not found:
+        unknown = find_unknown(rows, parts)
+        raise SearchError(
+            f"no run matches '{text}'{f': {unknown}' if unknown else ''}", hint="list them: trainvitals runs"
+        )
+    if len(found) > MAX_COMPARED:
+        raise SearchError(
+            f"'{text}' matches {len(found):,} runs, cannot compare more than {MAX_COMPARED}", hint="narrow the search"
+        )
+    return found
+
+
+def is_search(text: str) -> bool:
+    """Whether it says more than words, which may be a name; raises SearchError."""
+    return any(part.operator or part.negated for part in parse_search(text))
 
 
 def find_unknown(rows: Iterable[RowJson], parts: Sequence[Part]) -> str:

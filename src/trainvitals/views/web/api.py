@@ -27,7 +27,7 @@ from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
-from trainvitals.views.data.run_search import SearchError, parse_search, search_rows
+from trainvitals.views.data.run_search import MAX_COMPARED, SearchError, find_compared, parse_search, search_rows
 from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.data.shapes import (
     AboutJson,
@@ -61,7 +61,6 @@ from trainvitals.views.web.shared_runs import SharedRuns
 
 T = TypeVar("T")
 MAX_RUNS = 5000
-MAX_COMPARED = 20
 MAX_SERIES_NAMES = 100
 TABLES = layout.METRIC_TABLES
 MEDIA_TYPES = {
@@ -306,6 +305,14 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 def compare(web: Web, values: Values) -> ComparisonJson:
     _check_range(values)
     keys = list(dict.fromkeys(values["run"]))
+    if values["q"]:
+        try:
+            found = find_compared(web.runs.rows(), values["q"])
+        except SearchError as error:
+            raise BadRequest(error.message, hint=error.hint) from error
+        keys = list(dict.fromkeys([*keys, *(row["key"] for row in reversed(found))]))
+    if len(keys) > MAX_COMPARED:
+        raise BadRequest(f"cannot compare more than {MAX_COMPARED} runs, got {len(keys)}")
     if len(keys) < 2:
         raise BadRequest("need at least two different runs to compare", hint="?run=A&run=B")
     # Separate readers: holding the locks of many runs at once could deadlock.
@@ -571,7 +578,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Compare runs; the first is the baseline",
         compare,
         (
-            Parameter("run", "Key of a run; two to twenty", "texts", required=True, most=MAX_COMPARED),
+            Parameter("run", "Key of a run; with those that `q` finds, two to twenty", "texts", most=MAX_COMPARED),
+            Parameter("q", "Also the runs that this search finds, such as `tag:a lr>0.01`, oldest first"),
             Parameter("name", "Metric to return series of; may be repeated", "texts", most=MAX_SERIES_NAMES),
             Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
             START,
