@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trainvitals.trainer.current import finish as finish
     from trainvitals.trainer.current import log as log
     from trainvitals.trainer.run import Run as Run
+    from trainvitals.trainer.showing import show as show
     from trainvitals.trainer.start import init as init
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ _MENU = {
     "log": "trainvitals.trainer.current",
     "finish": "trainvitals.trainer.current",
     "current_run": "trainvitals.trainer.current",
+    "show": "trainvitals.trainer.showing",
     "Run": "trainvitals.trainer.run",
     "RunReader": "trainvitals.journal.reader",
     "open_run": "trainvitals.journal.reader",

@@ -52,9 +52,7 @@ def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
     command = [sys.executable, "-P", "-m", "trainvitals", "serve", run_id]
     command += ["--dir", str(Path(settings.dir).absolute()), "--until-pid", str(os.getpid())]
     # Not flags: a port from a setting is a preference, and the next free one will do.
-    given = {find(row.name, "passed on").variable: row.text for row in settings if row.name in PASSED_ON}
-    environment = {**os.environ, **given}
-    mark_warned(settings, environment)
+    environment = pass_on(settings)
     reading, writing = os.pipe() if wait else (None, 2)
     try:
         if sys.platform == "win32":
@@ -78,6 +76,14 @@ def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
         if reading is not None:
             os.close(writing)
     return _read_address(reading, wait) if reading is not None else Started()
+
+
+def pass_on(settings: Settings) -> dict[str, str]:
+    """The environment of a process that shows a run as these settings want it."""
+    given = {find(row.name, "passed on").variable: row.text for row in settings if row.name in PASSED_ON}
+    environment = {**os.environ, **given}
+    mark_warned(settings, environment)
+    return environment
 
 
 def _read_address(descriptor: int, wait: float) -> Started:

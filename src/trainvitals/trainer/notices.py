@@ -32,9 +32,14 @@ def _is_terminal() -> bool:
 
 
 def announce(run_id: str, folder: Path, settings: Settings) -> None:
-    """Which run this is, where it is, how to look at it."""
+    """Say which run this is."""
     if are_wanted(settings, os.environ):
-        print_line(f"run {one_line(run_id)} in {one_line(shorten_path(folder))}; {_how_to_look(folder)}")
+        print_line(describe(run_id, folder))
+
+
+def describe(run_id: str, folder: Path) -> str:
+    """One line: which run, where it is, how to look at it."""
+    return f"run {one_line(run_id)} in {one_line(shorten_path(folder))}; {_how_to_look(folder)}"
 
 
 def _how_to_look(folder: Path) -> str:

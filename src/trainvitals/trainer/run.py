@@ -210,6 +210,14 @@ class Run:
     def __repr__(self) -> str:
         return f"<trainvitals run {self.id} in {self.folder}>"
 
+    def _ipython_display_(self) -> None:
+        """`run` at the end of a cell: the run below it, as by `trainvitals.show`."""
+        from trainvitals.trainer import showing
+
+        if showing.find_kernel_shell() is None:
+            raise NotImplementedError  # IPython in a terminal: its words for "print the repr"
+        showing.show(self)
+
     # -- logging
 
     def log(self, metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:

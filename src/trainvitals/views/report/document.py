@@ -17,13 +17,18 @@ from trainvitals.views.data.comparison import describe_comparison
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.diagnosis import read_findings
 from trainvitals.views.data.run_details import describe_run as describe_details
+from trainvitals.views.data.run_rows import read_row_of
 from trainvitals.views.data.shapes import ReportDataJson
 from trainvitals.views.report.data import make_data
-from trainvitals.views.report.svg import SvgNote
+from trainvitals.views.report.svg import SvgChart, SvgNote
 
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 SUFFIXES |= {".png": "png", ".svg": "svg"}
 MAX_FINDINGS = 5
+MAX_ALERTS = 3
+MAX_INLINE = 6
+"""Charts below a cell of a notebook, and their height: a glance, not a report."""
+INLINE_HEIGHT = 240
 NamedRun = tuple[str, Reader]
 """A run under a name that is unique in the report."""
 
@@ -68,7 +73,7 @@ def _make_data(runs: Sequence[NamedRun], settings: Settings) -> ReportDataJson:
     return make_data(runs, Conditions(settings.alerts_thresholds), prices_of(settings))
 
 
-def _describe_notes(runs: Sequence[NamedRun], settings: Settings) -> list[SvgNote]:
+def _describe_notes(runs: Sequence[NamedRun], settings: Settings, *, with_alerts: bool = False) -> list[SvgNote]:
     """How a single run is doing or ended, what was found wrong with it, and what it cost."""
     if len(runs) != 1:
         return []
@@ -80,6 +85,8 @@ def _describe_notes(runs: Sequence[NamedRun], settings: Settings) -> list[SvgNot
     parts += [f"cost {quantities.format_cost(run['cost'])}"] if run["cost"] is not None else []
     notes = [SvgNote(", ".join(parts), health["severity"])]
     notes += [SvgNote(health["reason"], health["severity"])] if health["severity"] != "ok" else []
+    if with_alerts:
+        notes += _describe_alerts(reader, key, health["reason"])
     shown = findings if len(findings) <= MAX_FINDINGS + 1 else findings[:MAX_FINDINGS]
     for item in shown:
         follows = "    " if item["cause"] else ""
@@ -88,6 +95,13 @@ def _describe_notes(runs: Sequence[NamedRun], settings: Settings) -> list[SvgNot
         notes.append(SvgNote(f"and {len(findings) - len(shown)} more findings"))
     notes += [SvgNote("No problems found.")] if not findings else []
     return [note._replace(text=redact_text(note.text)) for note in notes]
+
+
+def _describe_alerts(reader: Reader, key: str, said: str) -> list[SvgNote]:
+    """Those that fire now, but for the worst, which has been `said`."""
+    firing = [row for row in read_row_of(reader, key).firing if (row.message or "") not in said]
+    notes = [SvgNote(f"{row.severity} alert: {row.message}", row.severity or "") for row in firing[:MAX_ALERTS]]
+    return notes + ([SvgNote(f"alerts not shown: {len(firing) - len(notes)}")] if len(firing) > len(notes) else [])
 
 
 def draw_picture(
@@ -100,29 +114,60 @@ def draw_picture(
     width: int = 1200,
 ) -> bytes:
     """Charts of a run, or of several in one chart, as `svg` or `png`, below the notes."""
-    from trainvitals.views.report.charts import make_charts, make_comparison
-    from trainvitals.views.report.svg import draw_svg
-
-    if len(runs) == 1:
-        charts = make_charts(runs[0][1], names)
-        title, subtitle = describe_run(runs[0][1])
-    else:
-        wanted = list(names) or _shared(runs)
-        charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
-        title = comparison_title([reader.info.name for _, reader in runs])
-        subtitle = ", ".join(key for key, _ in runs)
-        subtitle += "; simulated GPUs" if any(is_simulated(reader) for _, reader in runs) else ""
+    charts = _make_charts(runs, names)
     if not charts:
         raise TrainvitalsError(
             f"nothing to draw: run {runs[0][0]} has no values", hint="to see what it has: trainvitals runs show"
         )
-    columns = 1 if len(charts) == 1 or width < 700 else 2
-    svg = draw_svg(charts, title=title, subtitle=subtitle, notes=notes, theme=theme, width=width, columns=columns)
+    svg = _draw_sheet(runs, charts, notes, theme, width)
     if format == "svg":
         return svg.encode()
     from trainvitals.views.report.png import draw_png
 
     return draw_png(svg)
+
+
+def draw_inline(runs: Sequence[NamedRun], settings: Settings, *, theme: str, width: int) -> str:
+    """The same as SVG for a notebook, with the alerts that fire; also of a run that has no values yet."""
+    notes = _describe_notes(runs, settings, with_alerts=True)
+    return _draw_sheet(runs, _make_charts(runs)[:MAX_INLINE], notes, theme, width, chart_height=INLINE_HEIGHT)
+
+
+def _make_charts(runs: Sequence[NamedRun], names: Sequence[str] = ()) -> list[SvgChart]:
+    from trainvitals.views.report.charts import make_charts, make_comparison
+
+    if len(runs) == 1:
+        return make_charts(runs[0][1], names)
+    return make_comparison([(reader.info.name, reader) for _, reader in runs], list(names) or _shared(runs))
+
+
+def _draw_sheet(
+    runs: Sequence[NamedRun],
+    charts: Sequence[SvgChart],
+    notes: Sequence[SvgNote],
+    theme: str,
+    width: int,
+    chart_height: int = 320,
+) -> str:
+    from trainvitals.views.report.svg import draw_svg
+
+    if len(runs) == 1:
+        title, subtitle = describe_run(runs[0][1])
+    else:
+        title = comparison_title([reader.info.name for _, reader in runs])
+        subtitle = ", ".join(key for key, _ in runs)
+        subtitle += "; simulated GPUs" if any(is_simulated(reader) for _, reader in runs) else ""
+    columns = 1 if len(charts) == 1 or width < 700 else 2
+    return draw_svg(
+        charts,
+        title=title,
+        subtitle=subtitle,
+        notes=notes,
+        theme=theme,
+        width=width,
+        chart_height=chart_height,
+        columns=columns,
+    )
 
 
 def comparison_title(names: Sequence[str]) -> str:
