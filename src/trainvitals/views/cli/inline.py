@@ -23,7 +23,8 @@ from trainvitals.journal import layout
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import Settings, resolve
 
-WIDTH = 960
+WIDTH = 800
+"""Fits the cell of a JupyterLab with its side bar, in a window that is 1280 wide."""
 PAUSE_SECONDS = 2.0
 SHARE = 0.05
 """Of one core, at most, for drawing again and again: the training needs them."""
