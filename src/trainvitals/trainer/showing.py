@@ -73,7 +73,11 @@ def _show(shell: Any, folders: Sequence[Path], theme: str, settings: Settings) -
     key = (theme, *map(str, folders))
     picture = _shown.get(key)
     if picture is None or not picture.is_live:
-        picture = _shown[key] = Picture(shell, folders, theme, settings)
+        try:
+            picture = _shown[key] = Picture(shell, folders, theme, settings)
+        except OSError as error:  # no memory or no process left: the training may still have enough
+            print_line(f"cannot show the run: {error}")
+            return
     picture.put_into_cell()
 
 
@@ -127,9 +131,9 @@ class Picture:
         if self._owner != os.getpid():
             return
         self._has_arrived.wait(SETTLE_SECONDS)
-        if not any(_is_running(folder) for folder in self._folders):
+        self._has_arrived.set()  # if it takes longer, no other cell waits for it
+        if self._is_over.is_set() or not any(_is_running(folder) for folder in self._folders):
             self._is_over.wait(SETTLE_SECONDS)
-        if self._is_over.is_set():
             self._shell.events.unregister("post_run_cell", self._settle)
             for key in [key for key, picture in _shown.items() if picture is self]:
                 del _shown[key]
