@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import psutil
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
+from nbclient import NotebookClient
 from waiting import PATIENCE, wait_until
 
 import trainvitals
@@ -188,6 +190,15 @@ def test_ended_runs_are_shown_by_name_part_folder_and_together(kernel: Kernel) -
     assert "RunNotFound" in kernel.text
     kernel.run("trainvitals.show('alpha-one', theme='pink')")
     assert "TrainvitalsError" in kernel.text
+
+
+def test_a_notebook_that_nobody_watches_is_saved_with_the_last_picture() -> None:
+    codes = (START + "run", "[run.log({'loss': 1.0}, step=step) for step in range(5)]", "run.finish()")
+    cells = [nbformat.v4.new_code_cell(code) for code in codes]
+    patience = {"timeout": int(PATIENCE), "startup_timeout": int(PATIENCE)}
+    done = NotebookClient(nbformat.v4.new_notebook(cells=cells), kernel_name="python3", **patience).execute()
+    (output,) = done.cells[0].outputs
+    assert "finished, last step 4" in output["data"]["image/svg+xml"]
 
 
 def test_outside_of_a_notebook_a_line_says_how_to_look(tmp_path: Path) -> None:

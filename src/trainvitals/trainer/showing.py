@@ -1,8 +1,9 @@
 """A run that shows itself in a notebook: a picture below the cell, redrawn while it trains.
 
 A child process draws (`trainvitals.views.cli.inline`), so nothing that draws is imported here. A thread hands its
-pictures to the notebook: while a cell is running, the kernel's own thread has no time to. It is the only thread of ours
-in a training process, starts only where somebody asked to see a run, and waits for the child nearly all the time.
+pictures to the notebook: while a cell is running, the kernel's own thread has no time to. It is the only lasting thread
+of ours in a training process, starts only where somebody asked to see a run, and waits for the child nearly all the
+time.
 """
 
 from __future__ import annotations
