@@ -76,6 +76,11 @@ def compare_configs(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
 SEED_KEYS = frozenset({"seed", "random_seed", "manual_seed", "rng_seed"})
 
 
+def without_seed(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat configuration without what only makes another attempt of the same experiment."""
+    return {key: value for key, value in flat.items() if key.rpartition(".")[2] not in SEED_KEYS}
+
+
 def group_seeds(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Which runs differ in nothing but their seed, by index, in order. Runs without a seed, or with the same one, are
     apart; so are all if there is nothing else to compare them with."""
@@ -83,7 +88,7 @@ def group_seeds(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     kinds: list[tuple[dict[str, Any], list[Any]]] = []
     for place, config in enumerate(configs):
         flat = flatten(config)
-        rest = {key: value for key, value in flat.items() if key.rpartition(".")[2] not in SEED_KEYS}
+        rest = without_seed(flat)
         seed = {key: value for key, value in flat.items() if key not in rest}
         fitting = (n for n, (kind, seen) in enumerate(kinds) if kind == rest and seed not in seen and {} not in seen)
         at = next(fitting, len(kinds)) if seed else len(kinds)

@@ -373,3 +373,15 @@ def test_throttle_reasons_are_told_as_changes_of_a_word(server: Server, root: Pa
     later = ask(server, f"/runs/{keys[0]}/states?name=throttle_reasons&start={begin + 3}&end={begin + 100}").json()
     assert later["states"][0]["changes"] == [[begin + 2, "power cap"], [begin + 4, "none"]]
     path.unlink()
+
+
+def test_curves_of_all_runs_that_a_search_finds_come_in_one_answer(server: Server, keys: list[str]) -> None:
+    found = ask(server, "/curves?project=p&name=accuracy").json()
+    assert [line["runs"] for line in found["lines"]] == [[keys[1]], [keys[0]]] and found["total"] == 2
+    assert [series["line"] for series in found["series"]] == [0, 1] and len(found["series"][0]["x"]) == 200
+    grouped = ask(server, "/curves?project=p&name=loss&group=project&band=std").json()
+    (series,) = grouped["series"]
+    assert series["members"] == 2 and series["counts"][0] == 2 and series["nonfinite"] == [[60, "NaN"]]
+    assert series["y"][0] == 0.75 and grouped["lines"][0]["title"] == "p"
+    refused = ask(server, "/curves?group=projekt")
+    assert refused.status_code == 400 and "'project'" in refused.json()["error"]["message"]

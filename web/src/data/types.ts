@@ -188,6 +188,37 @@ export interface Counts {
   info: number;
 }
 
+// Of a run; or of a group, with the mean in `y`, the band in `low` and `high`, and in `members` its runs that have the
+// metric.
+export interface Curve {
+  y: (number | null)[];
+  // Index and spelling of the values that are not finite
+  nonfinite?: [number, string][];
+  name: string;
+  labels: Labels;
+  rank: number | null;
+  total: number;
+  nonfinite_total?: number;
+  x: number[];
+  members?: number;
+  low?: (number | null)[];
+  high?: (number | null)[];
+  // Which of the lines
+  line: number;
+  counts?: number[];
+}
+
+export interface Curves {
+  // Runs that the search finds
+  total: number;
+  // Oldest of these whose curves were not read
+  left_out: number;
+  axis: string;
+  names: string[];
+  lines: Line[];
+  series: Curve[];
+}
+
 // What could not be understood, counted and shown rather than dropped silently.
 export interface Damage {
   torn: number;
@@ -383,6 +414,13 @@ export interface Level {
 export interface LeveledMetric {
   table: string;
   metric: string;
+}
+
+// A run, or a group of runs, as one line of every chart.
+export interface Line {
+  title: string;
+  // Keys of its runs
+  runs: string[];
 }
 
 export interface Machine {

@@ -437,6 +437,30 @@ class ComparisonJson(TypedDict):
     series: list[ComparedSeriesJson]
 
 
+class LineJson(TypedDict):
+    """A run, or a group of runs, as one line of every chart."""
+
+    title: str
+    runs: Annotated[list[str], "Keys of its runs"]
+
+
+class CurveJson(SeriesJson):
+    """Of a run; or of a group, with the mean in `y`, the band in `low` and `high`, and in `members` its runs that have
+    the metric."""
+
+    line: Annotated[int, "Which of the lines"]
+    counts: NotRequired[Annotated[Numbers, "Of how many runs each point is"]]
+
+
+class CurvesJson(TypedDict):
+    total: Annotated[int, "Runs that the search finds"]
+    left_out: Annotated[int, "Oldest of these whose curves were not read"]
+    axis: str
+    names: list[str]
+    lines: list[LineJson]
+    series: list[CurveJson]
+
+
 # -- the live stream
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO, TypeVar
 
 from trainvitals import __version__
 from trainvitals.alerts import builtin, records
+from trainvitals.analysis.groups import BAND_KINDS
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, RunNotFound, TrainvitalsError, nearest
@@ -22,7 +23,7 @@ from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
-from trainvitals.views.data import comparison, dashboard, export, media, run_details
+from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
@@ -35,6 +36,7 @@ from trainvitals.views.data.shapes import (
     AskedJson,
     BenchmarksJson,
     ComparisonJson,
+    CurvesJson,
     DiagnosisJson,
     EditedJson,
     EventsJson,
@@ -48,6 +50,7 @@ from trainvitals.views.data.shapes import (
     Plain,
     RemovedJson,
     ReportSummaryJson,
+    RowJson,
     RunJson,
     RunsJson,
     SeriesAnswerJson,
@@ -92,6 +95,7 @@ class Web:
     prices: Prices = NO_PRICES
     conditions: Conditions = field(default_factory=Conditions)
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
+    curves: curves.CurveCache = field(default_factory=curves.CurveCache)
 
     def require_editable(self) -> FolderRuns:
         if self.editable is None:
@@ -128,6 +132,13 @@ def list_panels(web: Web, values: Values) -> PanelsJson:
 def list_runs(web: Web, values: Values) -> RunsJson:
     rows = web.runs.rows()
     projects = sorted({row["project"] for row in rows})
+    rows = _search(rows, values)
+    shown = rows[values["offset"] : values["offset"] + values["limit"]]
+    return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
+
+
+def _search(rows: list[RowJson], values: Values) -> list[RowJson]:
+    """Those of a project and status that the search finds."""
     if values["project"]:
         rows = [row for row in rows if row["project"] == values["project"]]
     if values["status"]:
@@ -137,8 +148,7 @@ def list_runs(web: Web, values: Values) -> RunsJson:
             rows = search_rows(rows, parse_search(values["q"]))
         except SearchError as error:
             raise BadRequest(error.message, hint=error.hint) from error
-    shown = rows[values["offset"] : values["offset"] + values["limit"]]
-    return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
+    return rows
 
 
 def machine(web: Web, values: Values) -> MachineJson:
@@ -330,6 +340,25 @@ def compare(web: Web, values: Values) -> ComparisonJson:
         raise NotFound(error.message) from error
 
 
+def show_curves(web: Web, values: Values) -> CurvesJson:
+    group = values["group"] or ""
+    if group and group not in curves.GROUPINGS and not group.startswith("config."):
+        raise BadRequest(
+            f"cannot group by '{group}'{nearest(group, curves.GROUPINGS)}",
+            hint=f"one of {', '.join(curves.GROUPINGS)}, or config.KEY",
+        )
+    return curves.describe_curves(
+        _search(web.runs.rows(), values),
+        web.runs.open,
+        web.curves,
+        names=values["name"],
+        axis=values["x"],
+        points=values["points"],
+        group=group,
+        band=values["band"],
+    )
+
+
 # -- changes, only with --allow-edit
 
 
@@ -397,6 +426,9 @@ def openapi(web: Web, values: Values) -> Plain:
 # -- the table
 
 RUN = Parameter("run", "Key of the run, from /runs, or `latest`", place="path", most=300)
+PROJECT = Parameter("project", "Only runs of this project")
+STATUS = Parameter("status", "Only runs with this status", most=40)
+SEARCH = Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`")
 START = Parameter("start", "Lower bound of x", "number", low=-1e15, high=1e15)
 END = Parameter("end", "Upper bound of x", "number", low=-1e15, high=1e15)
 POINTS = Parameter(
@@ -423,9 +455,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "All runs, newest first",
         list_runs,
         (
-            Parameter("project", "Only runs of this project"),
-            Parameter("status", "Only runs with this status", most=40),
-            Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`"),
+            PROJECT,
+            STATUS,
+            SEARCH,
             Parameter("offset", "Number of items to skip", "integer", default=0, low=0, high=1_000_000),
             Parameter("limit", "Maximum number of items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
         ),
@@ -587,6 +619,27 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             POINTS,
         ),
         (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/curves",
+        "Curves of all runs that a search finds, each by itself or as groups with mean and band",
+        show_curves,
+        (
+            PROJECT,
+            STATUS,
+            SEARCH,
+            Parameter("name", "Metric; may be repeated", "texts", most=20),
+            Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
+            Parameter("points", "Maximum points per line", "integer", default=500, low=4, high=2000),
+            Parameter("group", f"One line per group: {', '.join(curves.GROUPINGS)}, or config.KEY", most=300),
+            Parameter(
+                "band",
+                "Of a group: lowest to highest, standard deviation, or 95 % confidence of the mean",
+                choices=BAND_KINDS,
+                default="range",
+            ),
+        ),
     ),
     Endpoint(
         "PATCH",

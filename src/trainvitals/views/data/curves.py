@@ -1,0 +1,201 @@
+"""Curves of many runs in one answer: a line per run, or per group of runs with its mean and band.
+
+Each run is read once and kept until its files change, so that another grouping or band reads nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from trainvitals.analysis.comparison import without_seed
+from trainvitals.analysis.groups import BandKind, make_group
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.contracts import Reader, Series
+from trainvitals.views.data.comparison import decisive
+from trainvitals.views.data.participants import lowest_of
+from trainvitals.views.data.series import pack_series
+from trainvitals.views.data.shapes import CurveJson, CurvesJson, LineJson, RowJson
+from trainvitals.views.data.wire import mark_broken, pack_axis
+
+MOST_RUNS = 500
+"""Of which curves are read in one answer: the newest."""
+USUAL_NAMES = 4
+GROUP_POINTS = 2000
+"""Read of each run of a group. Of a longer curve, the lowest and the highest of each piece are read, and its mean there
+is the mean of these."""
+MEMORY_BYTES = 96 << 20
+READERS = 4
+"""Runs that are read at the same time."""
+EXPERIMENT = "experiment"
+"""The grouping by everything in the configuration but the seed."""
+ROW_FIELDS = ("project", "status", "host", "attempt", "kind")
+GROUPINGS = (EXPERIMENT, "tags", *ROW_FIELDS)
+"""Beside `config.KEY`."""
+TITLE_KEYS = 4
+
+_Key = tuple[str, tuple[str, ...], str, int]
+
+
+class CurveCache:
+    """The curves that were read last, each with the state of the files that it was read from. For several threads."""
+
+    def __init__(self, most_bytes: int = MEMORY_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, tuple[object, list[Series]]] = OrderedDict()
+
+    def read(self, key: str, reader: Reader, names: Sequence[str], axis: str, points: int) -> list[Series]:
+        """Of the run's lowest participant."""
+        asked = key, tuple(names), axis, points
+        stamp = reader.stamp()
+        with self._lock:
+            known = self._kept.get(asked)
+            if known is not None and known[0] == stamp:
+                self._kept.move_to_end(asked)
+                return known[1]
+        found = reader.series(names, x=axis, max_points=points, participants=lowest_of(reader))  # type: ignore[arg-type]
+        with self._lock:
+            self._drop(asked)
+            self._kept[asked] = stamp, found
+            self._bytes += _size(found)
+            while self._bytes > self._most_bytes and self._kept:
+                self._drop(next(iter(self._kept)))
+        return found
+
+    def _drop(self, asked: _Key) -> None:
+        if (known := self._kept.pop(asked, None)) is not None:
+            self._bytes -= _size(known[1])
+
+
+def _size(curves: Sequence[Series]) -> int:
+    return sum(series.x.nbytes + series.y.nbytes for series in curves)
+
+
+def describe_curves(
+    rows: Sequence[RowJson],
+    open_run: Callable[[str], Reader],
+    cache: CurveCache,
+    *,
+    names: Sequence[str] = (),
+    axis: str = "step",
+    points: int = 500,
+    group: str = "",
+    band: BandKind = "range",
+) -> CurvesJson:
+    """Of the given runs, the newest first. Without `names`, of the metrics that show best how good they are."""
+    chosen = list(rows[:MOST_RUNS])
+    wanted = list(names) or decisive(_common_names(chosen))[:USUAL_NAMES]
+    lines = group_rows(chosen, group) if group else [(row["name"], [row]) for row in chosen]
+    read_points = max(points, GROUP_POINTS) if group else points
+
+    def read(row: RowJson) -> list[Series]:
+        try:
+            return cache.read(row["key"], open_run(row["key"]), wanted, axis, read_points)
+        except (TrainvitalsError, OSError):
+            return []  # removed or half-copied since it was listed
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="curves") as pool:
+        found = dict(zip((row["key"] for row in chosen), pool.map(read, chosen), strict=True))
+    series: list[CurveJson] = []
+    for place, (_, members) in enumerate(lines):
+        for name in wanted:
+            curves = [item for row in members for item in found[row["key"]] if item.name == name and len(item.x)]
+            if curves:
+                packed = _pack_group(name, curves, axis, points, band) if group else pack_series(curves[0], axis)
+                series.append({"line": place, **packed})  # type: ignore[typeddict-item]
+    described: list[LineJson] = [{"title": title, "runs": [row["key"] for row in members]} for title, members in lines]
+    return {
+        "total": len(rows),
+        "left_out": len(rows) - len(chosen),
+        "axis": axis,
+        "names": wanted,
+        "lines": described,
+        "series": series,
+    }
+
+
+def _common_names(rows: Sequence[RowJson]) -> list[str]:
+    """What any of the runs logged, that of the most runs first."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        for name in row["summary"]:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def _pack_group(name: str, curves: Sequence[Series], axis: str, points: int, band: BandKind) -> dict[str, Any]:
+    made = make_group([(item.x, item.y) for item in curves], points, band)
+    packed: dict[str, Any] = {
+        "name": name,
+        "labels": {},
+        "rank": None,
+        "total": sum(item.total for item in curves),
+        "nonfinite_total": sum(item.nonfinite for item in curves),
+        "members": len(curves),
+        "x": pack_axis(np.round(made.x) if axis == "step" else made.x, axis),
+        "y": made.mean,
+        "low": made.low,
+        "high": made.high,
+        "counts": made.members,
+    }
+    mark_broken(packed, made.broken)  # type: ignore[arg-type]
+    return packed
+
+
+# -- groups of runs
+
+
+def group_rows(rows: Sequence[RowJson], by: str) -> list[tuple[str, list[RowJson]]]:
+    """Title and runs of each group, in the order of the titles, numbers by their value. `by` is `config.KEY` or one of
+    `GROUPINGS`. A run with several tags is in several groups; one without the value is in the group `none`."""
+    if by == EXPERIMENT:
+        return _group_experiments(rows)
+    groups: dict[str, list[RowJson]] = {}
+    for row in rows:
+        for title in _titles(row, by):
+            groups.setdefault(title, []).append(row)
+    return sorted(groups.items(), key=lambda item: _natural(item[0]))
+
+
+def _titles(row: RowJson, by: str) -> list[str]:
+    if by == "tags":
+        return list(dict.fromkeys(row["tags"])) or ["none"]
+    value = row["config"].get(by.removeprefix("config.")) if by.startswith("config.") else row.get(by)
+    return ["none" if value is None or value == "" else _to_text(value)]
+
+
+def _group_experiments(rows: Sequence[RowJson]) -> list[tuple[str, list[RowJson]]]:
+    """Runs of one configuration, whatever their seed. Without a configuration nothing says that two are the same."""
+    configs: dict[str, tuple[dict[str, Any], list[RowJson]]] = {}
+    for row in rows:
+        rest = without_seed(row["config"])
+        same = json.dumps(rest, sort_keys=True, default=str) if rest else row["key"]
+        configs.setdefault(same, (rest, []))[1].append(row)
+    texts = [{key: _to_text(value) for key, value in rest.items()} for rest, _ in configs.values()]
+    keys = {key: {text.get(key) for text in texts} for text in texts for key in text}
+    differing = [key for key, values in keys.items() if len(values) > 1]
+    found = []
+    for text, (rest, members) in zip(texts, configs.values(), strict=True):
+        said = [f"{key}={text[key]}" for key in differing if key in text]
+        more = ", …" if len(said) > TITLE_KEYS else ""
+        found.append((", ".join(said[:TITLE_KEYS]) + more if rest and said else members[0]["name"], members))
+    return sorted(found, key=lambda item: _natural(item[0]))
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+
+
+def _natural(title: str) -> tuple[bool, list[tuple[bool, float, str]]]:
+    """Numbers within the text by their value, and `none` last."""
+    parts = re.split(r"(\d+\.?\d*(?:[eE][+-]?\d+)?)", title)
+    return title == "none", [(at % 2 == 0, float(part) if at % 2 else 0.0, part) for at, part in enumerate(parts)]

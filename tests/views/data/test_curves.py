@@ -1,0 +1,103 @@
+"""Curves of many runs in one answer, read from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import made_runs
+import numpy as np
+import pytest
+from made_sweep import make_sweep
+
+from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.views.data.curves import CurveCache, describe_curves, group_rows
+from trainvitals.views.data.run_details import describe_row
+from trainvitals.views.data.run_rows import list_rows
+from trainvitals.views.data.shapes import RowJson
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> FolderRuns:
+    """Twelve runs of four configurations, three seeds of each."""
+    make_sweep(tmp_path, 12, steps=50, seeds=3)
+    return FolderRuns(tmp_path)
+
+
+def rows_of(runs: FolderRuns) -> list[RowJson]:
+    return [describe_row(row) for row in list_rows(runs)]
+
+
+def test_every_run_is_a_line_of_its_own_values(sweep: FolderRuns) -> None:
+    found = describe_curves(rows_of(sweep), sweep.open, CurveCache(), names=["train/loss"])
+    assert (found["total"], found["left_out"], len(found["lines"])) == (12, 0, 12)
+    assert [series["line"] for series in found["series"]] == list(range(12))
+    first = found["series"][0]
+    (logged,) = sweep.open(found["lines"][0]["runs"][0]).series(["train/loss"])
+    assert list(first["x"]) == list(logged.x) and list(first["y"]) == list(logged.y) and "low" not in first
+
+
+def test_the_seeds_of_an_experiment_are_one_line_with_their_mean(sweep: FolderRuns) -> None:
+    found = describe_curves(rows_of(sweep), sweep.open, CurveCache(), names=["train/loss"], group="experiment")
+    assert len(found["lines"]) == 4 and all(len(line["runs"]) == 3 for line in found["lines"])
+    assert all("lr=" in line["title"] and "seed" not in line["title"] for line in found["lines"])
+    series, line = found["series"][0], found["lines"][0]
+    logged = [sweep.open(key).series(["train/loss"])[0].y for key in line["runs"]]
+    assert list(series["y"]) == pytest.approx(list(np.mean(logged, axis=0)))
+    assert list(series["low"]) == list(np.min(logged, axis=0)) and list(series["counts"]) == [3] * 50
+    assert series["members"] == 3
+
+
+def test_without_names_the_decisive_metrics_are_chosen(sweep: FolderRuns) -> None:
+    found = describe_curves(rows_of(sweep), sweep.open, CurveCache())
+    assert set(found["names"]) == {"train/loss", "val/acc"} and len(found["series"]) == 24
+
+
+def test_a_run_is_read_again_only_when_its_files_changed(sweep: FolderRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, cache, read = rows_of(sweep), CurveCache(), []
+    original = type(sweep.open(rows[0]["key"])).series
+
+    def count(reader: Any, *args: Any, **more: Any) -> Any:
+        read.append(reader.info.id)
+        return original(reader, *args, **more)
+
+    monkeypatch.setattr(type(sweep.open(rows[0]["key"])), "series", count)
+
+    def ask() -> list[str]:
+        read.clear()
+        describe_curves(rows, sweep.open, cache, names=["train/loss"], group="config.lr")
+        return sorted(read)
+
+    assert len(ask()) == 12
+    assert ask() == []
+    made_runs.write(sweep.folder(rows[3]["key"]), [{"step": 50, "train/loss": 9.0}])
+    assert ask() == [rows[3]["id"]]
+
+
+def test_what_is_kept_stays_within_its_bytes(sweep: FolderRuns) -> None:
+    rows, cache = rows_of(sweep), CurveCache(most_bytes=3 * 50 * 16)
+    describe_curves(rows, sweep.open, cache, names=["train/loss"])
+    assert 0 < cache._bytes <= 3 * 50 * 16
+
+
+def test_a_run_that_was_removed_meanwhile_is_a_line_without_a_curve(sweep: FolderRuns) -> None:
+    rows = rows_of(sweep)
+    (sweep.folder(rows[0]["key"]) / "run.json").unlink()
+    found = describe_curves(rows, sweep.open, CurveCache(), names=["train/loss"])
+    assert {series["line"] for series in found["series"]} == set(range(1, 12))
+
+
+def test_groups_are_in_the_order_of_their_values_and_what_is_missing_comes_last() -> None:
+    def row(key: str, tags: list[str], **config: Any) -> RowJson:
+        return {"key": key, "name": key, "tags": tags, "config": config, "attempt": 1}  # type: ignore[typeddict-item]
+
+    rows = [row("a", ["x", "y"], width=128), row("b", [], width=64), row("c", ["y"])]
+    keys = lambda found: [(title, [item["key"] for item in members]) for title, members in found]  # noqa: E731
+    assert keys(group_rows(rows, "config.width")) == [("64", ["b"]), ("128", ["a"]), ("none", ["c"])]
+    assert keys(group_rows(rows, "tags")) == [("x", ["a"]), ("y", ["a", "c"]), ("none", ["b"])]
+    assert keys(group_rows(rows, "attempt")) == [("1", ["a", "b", "c"])]
+    bare = [row("a", []), row("b", [])]
+    assert keys(group_rows(bare, "experiment")) == [("a", ["a"]), ("b", ["b"])], "nothing says that they are the same"
