@@ -1,6 +1,6 @@
-import { SourceError, type ComparisonQuery, type Edit, type Listener, type SeriesQuery, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -163,6 +163,9 @@ export class ApiSource implements Source {
         ["points", wanted.points],
       ])}`,
     );
+  }
+  curves({ names, ...wanted }: CurvesQuery): Promise<Curves> {
+    return ask(`/curves${query([...names.map((name): [string, string] => ["name", name]), ...Object.entries(wanted)])}`);
   }
   reportAddress(run: string, format: string): string {
     return `${BASE}/runs/${encodeURIComponent(run)}/report${query([["format", format]])}`;

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
@@ -80,6 +80,9 @@ export class InlineSource implements Source {
     const wanted = new Set(query.names);
     const chosen = query.names.length ? found.series.filter((series) => wanted.has(series.name)) : found.series;
     return { ...found, axis: query.x, series: chosen.map((series) => this.#move(series, query)) };
+  }
+  curves(): Promise<Curves> {
+    return Promise.reject(new SourceError(404, "a report has no list of runs to draw"));
   }
   exportAddress(): null {
     return null;

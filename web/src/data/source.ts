@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
   State, States, TextPart,
 } from "./types.ts";
 
@@ -43,6 +43,19 @@ export interface Edit {
   remove_tags?: string[];
 }
 
+export interface CurvesQuery {
+  q?: string;
+  project?: string;
+  status?: string;
+  names: string[];
+  x: string;
+  start?: number;
+  end?: number;
+  points: number;
+  group?: string;
+  band?: string;
+}
+
 // Where the page gets its data: a server, or the file itself (a report).
 export interface Source {
   readonly isLive: boolean;
@@ -66,6 +79,7 @@ export interface Source {
   benchmarks(run: string): Promise<Benchmarks>;
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart>;
   compare(query: ComparisonQuery): Promise<Comparison>;
+  curves(query: CurvesQuery): Promise<Curves>;
   reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;

@@ -13,10 +13,12 @@ import { Icon } from "../ui/icons.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
+import { RunCharts } from "./run_charts.tsx";
 
 const SHOWN = 100;
 const USUAL_COLUMNS = 6;
 const MOST_GROUPINGS = 60;
+const VIEWS = [["", "Table"], ["charts", "Charts"]] as const;
 const OWN_TITLES = ["select", "run", "status", "step", "time", "started", "project", "tags"];
 
 export function Runs() {
@@ -25,6 +27,7 @@ export function Runs() {
   const text = first(route, "q") ?? "";
   const status = first(route, "status") ?? "";
   const project = first(route, "project") ?? "";
+  const view = source.value!.isLive ? (first(route, "view") ?? "") : "";
   const group = first(route, "group") ?? "";
   const sort = first(route, "sort") ?? "-started";
   const chosen = useSignal<ReadonlySet<string>>(new Set());
@@ -90,8 +93,9 @@ export function Runs() {
         <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, e.g. lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
-        <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
-        <Menu title="columns">{() => <ColumnChoice possible={possible} chosen={extra} isUsual={wanted === null} onChange={chooseColumns} />}</Menu>
+        {source.value!.isLive && <div class="views" role="group" aria-label="view">{VIEWS.map(([id, title]) => <button type="button" key={id} class={view === id ? "on" : ""} aria-pressed={view === id} onClick={() => setQuery({ view: id || undefined })}>{title}</button>)}</div>}
+        {view === "" && <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />}
+        {view === "" && <Menu title="columns">{() => <ColumnChoice possible={possible} chosen={extra} isUsual={wanted === null} onChange={chooseColumns} />}</Menu>}
       </div>
       {problem && <p class="search-problem" role="status"><b>{problem.message}</b>: {problem.hint}</p>}
       {chosen.value.size > 0 && (
@@ -110,7 +114,8 @@ export function Runs() {
       {error && <Problem error={error} />}
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
       {rows.length === 0 && <Empty title="No runs match these filters"><p>{[findUnknown(all, parts), `${formatCount(all.length, "run")} in total`].filter(Boolean).join("; ")}.</p></Empty>}
-      {groups.map((part) => (
+      {view === "charts" && rows.length > 0 && <RunCharts rows={rows} possible={possible} />}
+      {view === "" && groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
           <Table

@@ -47,7 +47,7 @@ interface Drawn {
 }
 
 // A video wall is viewed from further away.
-function isHuge(): boolean {
+export function isHuge(): boolean {
   return innerWidth >= 2400;
 }
 
@@ -55,7 +55,7 @@ export function heightOf({ height = 200 }: { height?: number }): number {
   return isHuge() ? Math.round(height * 1.4) : height;
 }
 
-function css(name: string): string {
+export function css(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
@@ -97,16 +97,16 @@ function arrange(props: ChartProps, log: boolean): Drawn {
   return { data: [table.x, ...columns] as uPlot.AlignedData, lines, bands };
 }
 
-function xValues(axis: string): uPlot.Axis.Values {
+export function xValues(axis: string): uPlot.Axis.Values {
   if (axis === "time") return (_, ticks) => formatTimes(ticks);
   if (axis === "relative") return (_, ticks) => ticks.map((tick) => formatSpan(tick).replace(".0 s", " s"));
   return (_, ticks) => ticks.map(formatShort);
 }
 
 // There is nothing between two steps.
-const WHOLE_STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+export const WHOLE_STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 
-function aroundOne(x: number, axis: string): [number, number] {
+export function aroundOne(x: number, axis: string): [number, number] {
   const room = axis === "time" ? 5 : 1;
   return [x - room, x + room];
 }
@@ -114,7 +114,7 @@ function aroundOne(x: number, axis: string): [number, number] {
 // Units short enough for every tick label; the others are shown beside the title.
 const SHORT_UNITS = new Set(["MB", "GB", "MB/s", "s", "J", "%", "°C", "W", "MHz", "s/s", "J/s"]);
 
-function yTicks(unit: string): uPlot.Axis.Values {
+export function yTicks(unit: string): uPlot.Axis.Values {
   return (_, ticks) => {
     const some = ticks.filter((tick) => tick !== null && tick !== undefined);
     // Ticks that would round to the same label are written in full.
@@ -132,7 +132,7 @@ export function captionOf(axis: string, unit: string): string {
 }
 
 // Round numbers of bytes are powers of two.
-function tickSteps(unit: string): number[] | null {
+export function tickSteps(unit: string): number[] | null {
   if (unit !== "MB" && unit !== "MB/s") return null;
   const nice = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
   const small = [0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0001].reverse();

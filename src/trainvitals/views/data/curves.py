@@ -41,7 +41,8 @@ GROUPINGS = (EXPERIMENT, "tags", *ROW_FIELDS)
 """Beside `config.KEY`."""
 TITLE_KEYS = 4
 
-_Key = tuple[str, tuple[str, ...], str, int]
+Range = tuple[float | None, float | None]
+_Key = tuple[str, tuple[str, ...], str, int, Range]
 
 
 class CurveCache:
@@ -53,16 +54,25 @@ class CurveCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, tuple[object, list[Series]]] = OrderedDict()
 
-    def read(self, key: str, reader: Reader, names: Sequence[str], axis: str, points: int) -> list[Series]:
+    def read(
+        self, key: str, reader: Reader, names: Sequence[str], axis: str, points: int, within: Range
+    ) -> list[Series]:
         """Of the run's lowest participant."""
-        asked = key, tuple(names), axis, points
+        asked = key, tuple(names), axis, points, within
         stamp = reader.stamp()
         with self._lock:
             known = self._kept.get(asked)
             if known is not None and known[0] == stamp:
                 self._kept.move_to_end(asked)
                 return known[1]
-        found = reader.series(names, x=axis, max_points=points, participants=lowest_of(reader))  # type: ignore[arg-type]
+        found = reader.series(
+            names,
+            x=axis,  # type: ignore[arg-type]
+            start=within[0],
+            end=within[1],
+            max_points=points,
+            participants=lowest_of(reader),
+        )
         with self._lock:
             self._drop(asked)
             self._kept[asked] = stamp, found
@@ -90,6 +100,7 @@ def describe_curves(
     points: int = 500,
     group: str = "",
     band: BandKind = "range",
+    within: Range = (None, None),
 ) -> CurvesJson:
     """Of the given runs, the newest first. Without `names`, of the metrics that show best how good they are."""
     chosen = list(rows[:MOST_RUNS])
@@ -99,7 +110,7 @@ def describe_curves(
 
     def read(row: RowJson) -> list[Series]:
         try:
-            return cache.read(row["key"], open_run(row["key"]), wanted, axis, read_points)
+            return cache.read(row["key"], open_run(row["key"]), wanted, axis, read_points, within)
         except (TrainvitalsError, OSError):
             return []  # removed or half-copied since it was listed
 

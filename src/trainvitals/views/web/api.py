@@ -341,6 +341,7 @@ def compare(web: Web, values: Values) -> ComparisonJson:
 
 
 def show_curves(web: Web, values: Values) -> CurvesJson:
+    _check_range(values)
     group = values["group"] or ""
     if group and group not in curves.GROUPINGS and not group.startswith("config."):
         raise BadRequest(
@@ -356,6 +357,7 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
         points=values["points"],
         group=group,
         band=values["band"],
+        within=(values["start"], values["end"]),
     )
 
 
@@ -631,6 +633,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             SEARCH,
             Parameter("name", "Metric; may be repeated", "texts", most=20),
             Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
+            START,
+            END,
             Parameter("points", "Maximum points per line", "integer", default=500, low=4, high=2000),
             Parameter("group", f"One line per group: {', '.join(curves.GROUPINGS)}, or config.KEY", most=300),
             Parameter(

@@ -1,0 +1,165 @@
+// Charts of all runs that the table's filter finds: a line per run, or per group with its mean and band.
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { setQuery, source, usePageRoute } from "../data/page.ts";
+import { dark, go, zoom } from "../data/store.ts";
+import type { Curves, Line, Row } from "../data/types.ts";
+import { LIGHT, lineStyle } from "../logic/colors.ts";
+import { formatCount } from "../logic/format.ts";
+import { paintedLines, paintLine, pinnedLines, showLines, shownLines, togglePin } from "../logic/lines.ts";
+import { search } from "../logic/metrics.ts";
+import { first, number } from "../logic/route.ts";
+import { columnName, type ColumnId } from "../logic/table.ts";
+import { Icon } from "../ui/icons.tsx";
+import { ManyLines, type ManyLine } from "../ui/many.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { panelOf } from "../ui/panel.tsx";
+import { Choice, Link, Loading, Problem, runRoute } from "../ui/parts.tsx";
+
+const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
+const BANDS = [["range", "min–max"], ["std", "± standard deviation"], ["confidence", "95 % confidence of the mean"]] as const;
+const GROUPINGS = [["", "each run"], ["experiment", "config without seed"], ["tags", "tag"], ["project", "project"], ["host", "host"], ["attempt", "attempt"], ["status", "status"]] as const;
+const MOST_GROUPINGS = 60;
+const AGAIN_MS = 5000;
+const POINTS = 500; // of each line; a zoom asks for those of its range
+
+// A line is the same one after a reload, and when others come and go.
+interface Known extends Line {
+  id: string;
+}
+
+export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[] }) {
+  const route = usePageRoute();
+  const [q, project, status] = [first(route, "q"), first(route, "project"), first(route, "status")];
+  const axis = first(route, "x") ?? "step";
+  const group = first(route, "by") ?? "";
+  const band = first(route, "band") ?? "range";
+  const names = route.query.get("metric") ?? [];
+  const points = number(route, "points") ?? POINTS;
+  const zoomed = zoom.value?.axis === axis ? zoom.value : null;
+  const [answer, setAnswer] = useState<Curves | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [round, setRound] = useState(0);
+  const pointed = useSignal<string | null>(null);
+  useEffect(() => {
+    let current = true;
+    source.value!.curves({ q, project, status, names, x: axis, start: zoomed?.start, end: zoomed?.end, points, group: group || undefined, band }).then(
+      (found) => current && (setAnswer(found), setError(null)),
+      (problem) => current && setError(problem),
+    );
+    return () => {
+      current = false;
+    };
+  }, [q, project, status, axis, group, band, names.join("\n"), points, zoomed?.start, zoomed?.end, round]);
+  const anyLive = rows.some((row) => row.live);
+  useEffect(() => {
+    if (!anyLive) return;
+    const timer = setInterval(() => document.visibilityState === "visible" && setRound((value) => value + 1), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [anyLive]);
+
+  const lines = useMemo((): Known[] => (answer?.lines ?? []).map((line) => ({ ...line, id: group ? line.title : line.runs[0] })), [answer]);
+  const ids = lines.map((line) => line.id);
+  const [shown, pinned, painted] = [shownLines(route, ids), pinnedLines(route), paintedLines(route)];
+  const look = JSON.stringify([[...shown], [...pinned], [...painted], dark.value]);
+  const drawn = useMemo(() => {
+    const found = new Map<string, ManyLine[]>();
+    for (const series of answer?.series ?? []) {
+      const line = lines[series.line];
+      if (!shown.has(line.id)) continue;
+      const item = { id: line.id, title: line.title, stroke: colorOf(line.id, series.line, painted), pinned: pinned.has(line.id), runs: line.runs.length, series };
+      found.set(series.name, [...(found.get(series.name) ?? []), item]);
+    }
+    return found;
+  }, [answer, look]);
+
+  const offered = useMemo(() => [...new Set(rows.flatMap((row) => Object.keys(row.summary)))], [rows]);
+  const configs = possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS);
+  const chosen = names.length ? names : (answer?.names ?? []);
+  return (
+    <>
+      <div class="controls">
+        <Choice label="lines" value={group} options={[...GROUPINGS, ...configs.map((id) => [id, columnName(id)] as const)]} onChange={(value) => setQuery({ by: value || undefined, on: undefined, off: undefined, pin: undefined, paint: undefined })} />
+        {group && <Choice label="band" value={band} options={BANDS} onChange={(value) => setQuery({ band: value })} />}
+        <Choice label="x" value={axis} options={AXES} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <Menu title="metrics">{() => <MetricChoice offered={offered} chosen={chosen} />}</Menu>
+        {answer && <span class="note">{group ? `${formatCount(lines.length, "group")} of ${formatCount(answer.total - answer.left_out, "run")}` : formatCount(lines.length, "run")}{answer.left_out > 0 && `; the ${answer.left_out.toLocaleString("en-US")} oldest are not drawn`}</span>}
+      </div>
+      {error && <Problem error={error} />}
+      {!answer && !error && <Loading />}
+      {answer && (
+        <div class="run-charts">
+          <div class="charts">
+            {answer.names.map((name) => {
+              const panel = panelOf(name);
+              return <ManyLines key={name} title={panel.title} help={name} lines={drawn.get(name) ?? []} axis={axis} unit={panel.unit} log={panel.log_first} canLog={panel.log} pointed={pointed} />;
+            })}
+          </div>
+          <Lines lines={lines} shown={shown} pinned={pinned} painted={painted} grouped={group !== ""} pointed={pointed} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function colorOf(id: string, at: number, painted: ReadonlyMap<string, number>): string {
+  return lineStyle((painted.get(id) ?? at) % LIGHT.length, dark.value).stroke;
+}
+
+// The legend of all charts at once.
+function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Known[]; shown: ReadonlySet<string>; pinned: ReadonlySet<string>; painted: ReadonlyMap<string, number>; grouped: boolean; pointed: Signal<string | null> }) {
+  const route = usePageRoute();
+  const [text, setText] = useState("");
+  const ids = lines.map((line) => line.id);
+  const found = new Set(search(lines.map((line) => line.title), text));
+  const listed = lines.map((line, at) => ({ line, at })).filter(({ line }) => found.has(line.title));
+  listed.sort((a, b) => Number(pinned.has(b.line.id)) - Number(pinned.has(a.line.id)) || a.at - b.at);
+  const show = (wanted: ReadonlySet<string>) => go(showLines(route, ids, wanted), true);
+  const toggle = (id: string, only: boolean) => {
+    if (only) return show(shown.size === 1 && shown.has(id) ? new Set(ids) : new Set([id]));
+    const next = new Set(shown);
+    if (!next.delete(id)) next.add(id);
+    show(next);
+  };
+  const some = listed.map(({ line }) => line.id);
+  return (
+    <aside class="lines" aria-label="lines">
+      <header>
+        <input class="search" type="search" aria-label="search lines" placeholder={`search ${formatCount(lines.length, grouped ? "group" : "run")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        <button type="button" title="show those listed" onClick={() => show(new Set([...shown, ...some]))}>show</button>
+        <button type="button" title="hide those listed, except pinned ones" onClick={() => show(new Set([...shown].filter((id) => !some.includes(id) || pinned.has(id))))}>hide</button>
+      </header>
+      <ul onMouseLeave={() => (pointed.value = null)}>
+        {listed.map(({ line, at }) => (
+          <li key={line.id} class={shown.has(line.id) ? "" : "off"} onMouseEnter={() => (pointed.value = line.id)}>
+            <input type="checkbox" aria-label={`show ${line.title}`} title="Shift-click to show only this" checked={shown.has(line.id)} onClick={(event) => toggle(line.id, event.shiftKey)} />
+            <button type="button" class="paint" aria-label={`color of ${line.title}`} title="next color" style={{ background: colorOf(line.id, at, painted) }} onClick={() => go(paintLine(route, line.id, ((painted.get(line.id) ?? at) + 1) % LIGHT.length), true)} />
+            {grouped ? <span class="line-name" title={line.title}>{line.title}</span> : <Link class="line-name" to={runRoute(line.runs[0])} title={line.title}>{line.title}</Link>}
+            {grouped && <span class="dim" title={formatCount(line.runs.length, "run")}>n = {line.runs.length}</span>}
+            <button type="button" class={`pin ${pinned.has(line.id) ? "on" : ""}`} aria-pressed={pinned.has(line.id)} aria-label={`pin ${line.title}`} title="pin: on top and bold" onClick={() => go(togglePin(route, line.id), true)}><Icon name="pin" /></button>
+          </li>
+        ))}
+      </ul>
+      {listed.length === 0 && <p class="dim">No lines match “{text}”</p>}
+    </aside>
+  );
+}
+
+function MetricChoice({ offered, chosen }: { offered: string[]; chosen: string[] }) {
+  const [text, setText] = useState("");
+  const [before] = useState(chosen); // those come first, and nothing moves while boxes are ticked
+  const all = [...before, ...offered.filter((name) => !before.includes(name))];
+  const found = search(all, text);
+  return (
+    <>
+      <header><input class="search" type="search" aria-label="search metrics" placeholder={`search ${formatCount(all.length, "metric")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></header>
+      {found.map((name) => (
+        <label key={name} title={name}>
+          <input type="checkbox" checked={chosen.includes(name)} onChange={() => setQuery({ metric: chosen.includes(name) ? chosen.filter((item) => item !== name) : [...chosen, name] }, true)} />
+          <span class="menu-name">{name}</span>
+        </label>
+      ))}
+      {found.length === 0 && <p class="dim">No metrics match “{text}”</p>}
+    </>
+  );
+}
