@@ -348,6 +348,17 @@ export interface Histograms {
   histograms: Histogram[];
 }
 
+// What one parameter explains. `share`, `low` and `high` are None where `reason` says why it is not known.
+export interface Importance {
+  key: string;
+  runs: number;
+  share: number | null;
+  low: number | null;
+  high: number | null;
+  direction: number | null;
+  reason: string;
+}
+
 // What is new in one series.
 export interface Increment {
   y: (number | null)[];
@@ -359,6 +370,13 @@ export interface Increment {
   rank: number | null;
   step?: (number | null)[];
   time: number[];
+}
+
+// Two parameters that explain more together than the sum of each alone: the best of one depends on the other.
+export interface Interaction {
+  first: string;
+  second: string;
+  share: number;
 }
 
 export type Labels = Record<string, string | number | boolean>;
@@ -794,6 +812,25 @@ export interface StatesAnswer {
 
 export interface Stopping {
   stopping: string;
+}
+
+// What each run came to in one metric, and which parameter explains it.
+export interface Sweep {
+  unit: string;
+  help: string;
+  name: string;
+  better: "lower" | "higher" | null;
+  take: string;
+  // Metrics of these runs, the most common first
+  names: string[];
+  // Keys, the newest first
+  runs: string[];
+  // One per run
+  values: Value[];
+  // Key of the run with the best value
+  best: string | null;
+  importances: Importance[];
+  interactions: Interaction[];
 }
 
 export interface Table {

@@ -104,7 +104,7 @@ def describe_curves(
 ) -> CurvesJson:
     """Of the given runs, the newest first. Without `names`, of the metrics that show best how good they are."""
     chosen = list(rows[:MOST_RUNS])
-    wanted = list(names) or decisive(_common_names(chosen))[:USUAL_NAMES]
+    wanted = list(names) or decisive(common_names(chosen))[:USUAL_NAMES]
     lines = group_rows(chosen, group) if group else [(row["name"], [row]) for row in chosen]
     read_points = max(points, GROUP_POINTS) if group else points
 
@@ -134,7 +134,7 @@ def describe_curves(
     }
 
 
-def _common_names(rows: Sequence[RowJson]) -> list[str]:
+def common_names(rows: Sequence[RowJson]) -> list[str]:
     """What any of the runs logged, that of the most runs first."""
     counts: dict[str, int] = {}
     for row in rows:

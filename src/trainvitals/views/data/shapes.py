@@ -17,6 +17,7 @@ from trainvitals.analysis.comparison import Verdict
 from trainvitals.analysis.diagnosis import Gap
 from trainvitals.analysis.findings import Finding
 from trainvitals.analysis.health import Health
+from trainvitals.analysis.importance import Importance, Interaction
 from trainvitals.analysis.metric_sense import Direction
 from trainvitals.analysis.progress import Progress
 from trainvitals.conditions.catalogue import Level
@@ -459,6 +460,18 @@ class CurvesJson(TypedDict):
     names: list[str]
     lines: list[LineJson]
     series: list[CurveJson]
+
+
+class SweepJson(NamedMetricJson):
+    """What each run came to in one metric, and which parameter explains it."""
+
+    take: str
+    names: Annotated[list[str], "Metrics of these runs, the most common first"]
+    runs: Annotated[list[str], "Keys, the newest first"]
+    values: Annotated[list[Value], "One per run"]
+    best: Annotated[str | None, "Key of the run with the best value"]
+    importances: list[Annotated[Plain, Wire(Importance)]]
+    interactions: list[Annotated[Plain, Wire(Interaction)]]
 
 
 # -- the live stream

@@ -23,7 +23,7 @@ from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
-from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details
+from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details, sweep
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
@@ -56,6 +56,7 @@ from trainvitals.views.data.shapes import (
     SeriesAnswerJson,
     StatesAnswerJson,
     StoppingJson,
+    SweepJson,
     TextJson,
     Wire,
 )
@@ -361,6 +362,12 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
     )
 
 
+def show_sweep(web: Web, values: Values) -> SweepJson:
+    return sweep.describe_sweep(
+        _search(web.runs.rows(), values), web.runs.statuses, metric=values["name"] or "", take=values["take"]
+    )
+
+
 # -- changes, only with --allow-edit
 
 
@@ -643,6 +650,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 choices=BAND_KINDS,
                 default="range",
             ),
+        ),
+    ),
+    Endpoint(
+        "GET",
+        "/sweep",
+        "What the runs that a search finds came to in one metric, the best, and which parameter matters",
+        show_sweep,
+        (
+            PROJECT,
+            STATUS,
+            SEARCH,
+            Parameter("name", "Metric; without it the most telling one", most=300),
+            Parameter("take", "Which value of each run", choices=sweep.TAKES, default="last"),
         ),
     ),
     Endpoint(

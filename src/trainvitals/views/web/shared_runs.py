@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import orjson
@@ -17,6 +17,7 @@ import orjson
 from trainvitals.errors import RunNotFound, nearest
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
+from trainvitals.journal.documents.status import Status
 from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
@@ -123,6 +124,10 @@ class SharedRuns:
         """A row per run, newest first. An ended run is read again only when it changed."""
         with self._reading_rows:  # a second thread finds them read
             return list_json(self._runs, reversed(self.keys()))
+
+    def statuses(self, key: str) -> Sequence[Status]:
+        """What the agents reported of the run, each of its host."""
+        return self._runs.statuses(key)
 
     def encode_row(self, row: RowJson) -> orjson.Fragment:
         """The row as it goes into an answer; that of an ended run is encoded once."""
