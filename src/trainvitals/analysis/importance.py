@@ -149,7 +149,8 @@ def _explain(groups: Groups, values: Floats, count: int) -> Floats:
     used = (sizes > 0).sum(axis=1)
     free = np.maximum(runs - used, 1)
     by_chance = (used - 1) * (total - explained) / free
-    return np.divide(explained - by_chance, total, out=np.zeros(rows), where=total > 0)
+    shares: Floats = np.divide(explained - by_chance, total, out=np.zeros(rows), where=total > 0)
+    return shares
 
 
 def _find_interactions(columns: Mapping[str, Sequence[Any]], values: Floats) -> list[Interaction]:

@@ -1,6 +1,6 @@
-import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -166,6 +166,9 @@ export class ApiSource implements Source {
   }
   curves({ names, ...wanted }: CurvesQuery): Promise<Curves> {
     return ask(`/curves${query([...names.map((name): [string, string] => ["name", name]), ...Object.entries(wanted)])}`);
+  }
+  sweep(wanted: SweepQuery): Promise<Sweep> {
+    return ask(`/sweep${query(Object.entries(wanted))}`);
   }
   reportAddress(run: string, format: string): string {
     return `${BASE}/runs/${encodeURIComponent(run)}/report${query([["format", format]])}`;

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
@@ -82,6 +82,9 @@ export class InlineSource implements Source {
     return { ...found, axis: query.x, series: chosen.map((series) => this.#move(series, query)) };
   }
   curves(): Promise<Curves> {
+    return Promise.reject(new SourceError(404, "a report has no list of runs to draw"));
+  }
+  sweep(): Promise<Sweep> {
     return Promise.reject(new SourceError(404, "a report has no list of runs to draw"));
   }
   exportAddress(): null {

@@ -1,6 +1,6 @@
 import type {
   About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
-  State, States, TextPart,
+  State, States, Sweep, TextPart,
 } from "./types.ts";
 
 export interface Listener {
@@ -56,6 +56,14 @@ export interface CurvesQuery {
   band?: string;
 }
 
+export interface SweepQuery {
+  q?: string;
+  project?: string;
+  status?: string;
+  name?: string;
+  take: string;
+}
+
 // Where the page gets its data: a server, or the file itself (a report).
 export interface Source {
   readonly isLive: boolean;
@@ -80,6 +88,7 @@ export interface Source {
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   curves(query: CurvesQuery): Promise<Curves>;
+  sweep(query: SweepQuery): Promise<Sweep>;
   reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;

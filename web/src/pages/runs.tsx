@@ -14,11 +14,12 @@ import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
 import { RunCharts } from "./run_charts.tsx";
+import { RunSweep } from "./run_sweep.tsx";
 
 const SHOWN = 100;
 const USUAL_COLUMNS = 6;
 const MOST_GROUPINGS = 60;
-const VIEWS = [["", "Table"], ["charts", "Charts"]] as const;
+const VIEWS = [["", "Table"], ["charts", "Charts"], ["sweep", "Sweep"]] as const;
 const OWN_TITLES = ["select", "run", "status", "step", "time", "started", "project", "tags"];
 
 export function Runs() {
@@ -115,6 +116,7 @@ export function Runs() {
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
       {rows.length === 0 && <Empty title="No runs match these filters"><p>{[findUnknown(all, parts), `${formatCount(all.length, "run")} in total`].filter(Boolean).join("; ")}.</p></Empty>}
       {view === "charts" && rows.length > 0 && <RunCharts rows={rows} possible={possible} />}
+      {view === "sweep" && rows.length > 0 && <RunSweep rows={rows} />}
       {view === "" && groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
