@@ -598,6 +598,12 @@ export interface Progress {
   seconds_left: number | null;
 }
 
+// A range of x. Both are null where the run has no such x, or nothing of it in there.
+export interface Range {
+  start: number | null;
+  end: number | null;
+}
+
 export interface Rank {
   role?: string;
   rank: string;
@@ -774,6 +780,7 @@ export interface SeriesAnswer {
   axis: string;
   table: string;
   series: Series[];
+  problems?: string[];
 }
 
 export interface ShownBenchmark {

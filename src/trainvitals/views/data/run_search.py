@@ -81,7 +81,7 @@ def _parse_part(found: re.Match[str]) -> Part:
 def _check(part: Part) -> None:
     if not part.value:
         raise SearchError(f"'{part.text}' has no value", hint="such as lr>0.01, status:failed or name~regex")
-    if part.operator == "~" and not _is_expression(part.value):
+    if part.operator == "~" and not is_expression(part.value):
         raise SearchError(f"'{part.text}' is not a valid regular expression", hint="to search for the text: in quotes")
     if part.operator in ORDERS and part.field in TEXTS:
         raise SearchError(
@@ -136,7 +136,7 @@ def find_unknown(rows: Iterable[RowJson], parts: Sequence[Part]) -> str:
 def _make_test(part: Part, rows: Sequence[RowJson]) -> Any:
     """From the values that a run has there, which may be none, to whether the part holds."""
     if part.operator == "~":
-        matching = _match(part.value, {_to_text(value) for row in rows for value in _read(row, part.field)})
+        matching = match_texts(part.value, {_to_text(value) for row in rows for value in _read(row, part.field)})
         return lambda values: any(_to_text(value) in matching for value in values)
     if not part.operator:
         wanted = part.value.lower()
@@ -192,17 +192,17 @@ def _to_text(value: Any) -> str:
     return text[:MAX_TEXT]
 
 
-def _is_expression(pattern: str) -> bool:
+def is_expression(pattern: str) -> bool:
     import duckdb
 
     try:
-        _match(pattern, {""})
+        match_texts(pattern, {""})
     except duckdb.Error:
         return False
     return True
 
 
-def _match(pattern: str, texts: set[str]) -> set[str]:
+def match_texts(pattern: str, texts: set[str]) -> set[str]:
     """Those that match somewhere, in upper or lower case."""
     from trainvitals.journal.parquet import connect
 

@@ -10,7 +10,10 @@ import numpy as np
 from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.rates import rate_of
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.downsample import pick
 from trainvitals.journal.identity import TRAINER, Participant
+from trainvitals.journal.points import Axis
+from trainvitals.views.data.chosen import choose, compute_series
 from trainvitals.views.data.shapes import SeriesAnswerJson, SeriesJson, StatesAnswerJson, StatesJson
 from trainvitals.views.data.wire import find_broken, mark_broken, pack_axis
 
@@ -21,6 +24,7 @@ def describe_series(
     reader: Reader,
     names: Sequence[str],
     *,
+    chosen: Sequence[str] = (),
     table: str = "training",
     axis: str = "step",
     start: float | None = None,
@@ -31,26 +35,42 @@ def describe_series(
     rate: bool = False,
     all_attempts: bool = False,
 ) -> SeriesAnswerJson:
-    """Series of the given names. `axis` is step, time, relative, or the name of a training metric such as `epoch`;
-    `band` puts the ranks of a name and role together as lowest, mean and highest; `rate` draws a counter per second."""
+    """Series of the given names, and of what `chosen` stands for: names, patterns and expressions of training metrics.
+    `axis` is step, time, relative, or the name of a training metric such as `epoch`; `band` puts the ranks of a name
+    and role together as lowest, mean and highest; `rate` draws a counter per second."""
     plain = axis in ("step", "time", "relative")
+    # Of a range on another axis it is not known yet which steps are in it.
+    from_all = not plain and (start is not None or end is not None)
+    x: Axis = axis if plain else "step"  # type: ignore[assignment]
+    limits = (start, end) if plain else (None, None)
+    most = None if from_all else points
     found = reader.series(
         names,
         table=table,
-        x=axis if plain else "step",  # type: ignore[arg-type]
-        start=start if plain else None,
-        end=end if plain else None,
-        max_points=points,
+        x=x,
+        start=limits[0],
+        end=limits[1],
+        max_points=most,
         participants=participants,
         all_attempts=all_attempts,
     )
+    problems: list[str] = []
+    if chosen:
+        what = choose(chosen, reader.names())
+        more, problems = compute_series(
+            reader, what, x=x, start=limits[0], end=limits[1], points=most, participants=participants
+        )
+        found += more
+        problems = [*what.problems, *problems]
     if not plain:
         found = _on_metric(reader, found, axis, start, end, points)
     if rate:
         found = [per_second(series) for series in found]
-    if band:
-        return {"axis": axis, "table": table, "series": _bands(found, axis, points)}
-    return {"axis": axis, "table": table, "series": [pack_series(series, axis) for series in found]}
+    series = _bands(found, axis, points) if band else [pack_series(item, axis) for item in found]
+    answer: SeriesAnswerJson = {"axis": axis, "table": table, "series": series}
+    if problems:
+        answer["problems"] = problems
+    return answer
 
 
 def pack_series(series: Series, axis: str) -> SeriesJson:
@@ -72,7 +92,8 @@ def _on_metric(
     reader: Reader, found: list[Series], axis: str, start: float | None, end: float | None, points: int
 ) -> list[Series]:
     """The same values over another metric: its value at each step, between two looks interpolated."""
-    scale = next(iter(reader.series([axis], max_points=max(points, 2000))), None)
+    zoomed = start is not None or end is not None
+    scale = next(iter(reader.series([axis], max_points=None if zoomed else max(points, 2000))), None)
     if scale is None:
         return []
     finite = np.isfinite(scale.y)
@@ -89,7 +110,9 @@ def _on_metric(
         if end is not None:
             keep &= x <= end
         count = series.nonfinite if keep.all() else int((~np.isfinite(y[keep])).sum())
-        moved.append(replace(series, x=x[keep], y=y[keep], nonfinite=count))
+        x, y = x[keep], y[keep]
+        shown = pick(y, points)
+        moved.append(replace(series, x=x[shown], y=y[shown], nonfinite=count))
     return moved
 
 

@@ -289,6 +289,15 @@ class SeriesAnswerJson(TypedDict):
     axis: str
     table: str
     series: list[SeriesJson]
+    problems: NotRequired[list[str]]
+    """Why something that was chosen is not among them, in sentences."""
+
+
+class RangeJson(TypedDict):
+    """A range of x. Both are null where the run has no such x, or nothing of it in there."""
+
+    start: float | None
+    end: float | None
 
 
 class StatesJson(TypedDict):

@@ -20,6 +20,7 @@ from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.data import comparison, dashboard, run_details
 from trainvitals.views.data.benchmark import describe_benchmarks
+from trainvitals.views.data.clock import read_clock
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.media import collect_media
@@ -173,12 +174,8 @@ def _read_states(reader: Reader, table: str) -> list[StatesJson]:
 
 def _read_clock(reader: Reader, names: Sequence[str]) -> ClockJson | None:
     """Which step was when, so that training curves can be drawn over time without being in the file twice."""
-    for name in names:
-        # The same points are picked on both axes: which they are depends on the values alone.
-        by_step, by_time = (reader.series([name], x=axis, max_points=CLOCK) for axis in ("step", "time"))
-        if by_step and by_time and len(by_step[0].x) == len(by_time[0].x):
-            return {"step": by_step[0].x.astype(np.int64), "time": np.round(by_time[0].x, 3)}
-    return None
+    clock = read_clock(reader, names, points=CLOCK)
+    return clock and {"step": clock.steps.astype(np.int64), "time": np.round(clock.times, 3)}
 
 
 def _read_texts(reader: Reader) -> Iterable[tuple[str, TextJson]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeVar
 
 from trainvitals import __version__
 from trainvitals.alerts import builtin, records
+from trainvitals.analysis.expressions import ExpressionError
 from trainvitals.analysis.groups import BAND_KINDS
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
@@ -25,6 +27,7 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
 from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details, sweep
 from trainvitals.views.data.benchmark import describe_benchmarks
+from trainvitals.views.data.clock import describe_range
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
@@ -48,6 +51,7 @@ from trainvitals.views.data.shapes import (
     MediaTextJson,
     PanelsJson,
     Plain,
+    RangeJson,
     RemovedJson,
     ReportSummaryJson,
     RowJson,
@@ -176,10 +180,15 @@ def show_series(web: Web, values: Values) -> SeriesAnswerJson:
     _check_range(values)
     if values["table"] != "training" and values["x"] not in ("time", "relative"):
         raise BadRequest(f"table '{values['table']}' has no steps: use x=time or x=relative")
-    with web.runs.reader(values["run"]) as reader:
+    if not values["name"] and not values["chosen"]:
+        raise BadRequest("'name' or 'chosen' is missing", hint="?name=loss or ?chosen=train/loss - val/loss")
+    if values["chosen"] and values["table"] != "training":
+        raise BadRequest("'chosen' is for the table 'training'")
+    with web.runs.reader(values["run"]) as reader, _bad_expressions():
         return describe_series(
             reader,
             values["name"],
+            chosen=values["chosen"],
             table=values["table"],
             axis=values["x"],
             start=values["start"],
@@ -192,6 +201,14 @@ def show_series(web: Web, values: Values) -> SeriesAnswerJson:
         )
 
 
+@contextlib.contextmanager
+def _bad_expressions() -> Iterator[None]:
+    try:
+        yield
+    except ExpressionError as error:
+        raise BadRequest(error.message, hint=error.hint) from error
+
+
 def show_states(web: Web, values: Values) -> StatesAnswerJson:
     _check_range(values)
     with web.runs.reader(values["run"]) as reader:
@@ -201,6 +218,12 @@ def show_states(web: Web, values: Values) -> StatesAnswerJson:
 def _check_range(values: Values) -> None:
     if values["start"] is not None and values["end"] is not None and values["start"] > values["end"]:
         raise BadRequest("'start' is after 'end'")
+
+
+def show_range(web: Web, values: Values) -> RangeJson:
+    _check_range(values)
+    with web.runs.reader(values["run"]) as reader:
+        return describe_range(reader, values["x"], values["start"], values["end"], values["to"])
 
 
 def show_layers(web: Web, values: Values) -> LayersJson:
@@ -438,6 +461,13 @@ RUN = Parameter("run", "Key of the run, from /runs, or `latest`", place="path", 
 PROJECT = Parameter("project", "Only runs of this project")
 STATUS = Parameter("status", "Only runs with this status", most=40)
 SEARCH = Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`")
+CHOSEN = Parameter(
+    "chosen",
+    "As in an own panel: a training metric, a pattern such as `val/*` or `/block_[12]/`, or an expression such as"
+    " `train/loss - val/loss`; may be repeated",
+    "texts",
+    most=MAX_SERIES_NAMES,
+)
 START = Parameter("start", "Lower bound of x", "number", low=-1e15, high=1e15)
 END = Parameter("end", "Upper bound of x", "number", low=-1e15, high=1e15)
 POINTS = Parameter(
@@ -480,7 +510,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         show_series,
         (
             RUN,
-            Parameter("name", "Metric; may be repeated", "texts", required=True, most=MAX_SERIES_NAMES),
+            Parameter("name", "Metric; may be repeated", "texts", most=MAX_SERIES_NAMES),
+            CHOSEN,
             Parameter("table", "Table of the metric", choices=TABLES, default="training"),
             Parameter("x", "step, time, relative, or a training metric such as epoch", default="step", most=200),
             START,
@@ -491,6 +522,20 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("band", "All ranks or devices as one band: min, mean, max", "switch", default=False),
             Parameter("rate", "A counter as its rate per second", "switch", default=False),
             Parameter("all_attempts", "Include steps that a later attempt logged again", "switch", default=False),
+        ),
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/range",
+        "A range of one x as a range of another: of steps that were logged again, the newest attempt counts",
+        show_range,
+        (
+            RUN,
+            Parameter("x", "step, time, relative, or a training metric such as epoch", required=True, most=200),
+            replace(START, required=True),
+            replace(END, required=True),
+            Parameter("to", "The other x", required=True, most=200),
         ),
         (404,),
     ),
