@@ -9,6 +9,13 @@ from trainvitals import catalog
 from trainvitals.views import panels
 
 
+def test_the_rate_of_a_counter_is_a_column_of_its_table() -> None:
+    for table, counters in catalog.COUNTERS.items():
+        columns = {metric.name for metric in catalog.TABLES[table]}
+        assert {counter.rate for counter in counters if counter.rate} <= columns
+        assert columns.isdisjoint(counter.name for counter in counters)
+
+
 def test_a_metric_is_found_under_its_own_name_first_then_by_its_aliases() -> None:
     assert catalog.find_spelling("training", "loss", ["train/loss", "loss"]) == "loss"
     assert catalog.find_spelling("training", "loss", ["train/loss", "train_loss"]) == "train_loss"

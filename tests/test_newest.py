@@ -141,10 +141,11 @@ def test_the_samples_of_a_unit_are_kept_apart_and_forgotten_with_it() -> None:
 
 def test_the_parts_in_which_the_host_is_read_are_one_thing_for_prometheus() -> None:
     machine = Machine()
-    machine.take("system:host", Sample("system", {}, {"cpu_usage_percent": 5.0}, machine.now))
+    counters = {"disk_read_bytes_total": {"sda": 5}}
+    machine.take("system:host", Sample("system", {}, {"cpu_usage_percent": 5.0}, machine.now, counters))
     machine.take("system:disk", Sample("system", {}, {"disk_usage_percent": 7.0}, machine.now))
     assert set(machine.newest.describe()) == {"system:host", "system:disk"}
-    host = Thing("system", {}, {"cpu_usage_percent": 5.0, "disk_usage_percent": 7.0})
+    host = Thing("system", {}, {"cpu_usage_percent": 5.0, "disk_usage_percent": 7.0}, counters)
     assert machine.newest.things("gpu", "system") == [host]
 
 

@@ -33,6 +33,23 @@ class Metric(NamedTuple):
     """The metric that has to be logged too before an alias counts: `kl` alone may be an autoencoder's."""
 
 
+class Counter(NamedTuple):
+    """A counter for Prometheus, beside a column of the files that is its rate over one sample: between two scrapes
+    a rate of the last second says little. It is not in the files."""
+
+    name: str
+    unit: str
+    help: str
+    label: str = ""
+    """The label with a series for each of its values; empty where there is one."""
+    rate: str = ""
+    """The column that is its rate, if there is one."""
+    factor: float = 1.0
+    """What its rate is multiplied by to be in the unit of that column."""
+    over: Literal["sum", "max"] = "sum"
+    """How the series of one machine make the column."""
+
+
 def _rates(what: str) -> tuple[str, ...]:
     """The usual names of `what` per second. A Trainer's mean over the whole run is the last to be taken."""
     names = (f"{what}_per_sec", f"{what}_per_second")
@@ -491,6 +508,33 @@ SOURCE: tuple[Metric, ...] = (
     Metric("source_skipped_total", "", "Readings skipped because an earlier one took too long", "counter"),
 )
 
+_MB = 1 / (1 << 20)
+COUNTERS: dict[str, tuple[Counter, ...]] = {
+    "gpu": (
+        Counter("pcie_rx_bytes_total", "bytes", "Received over PCIe", rate="pcie_rx_mb_s", factor=_MB),
+        Counter("pcie_tx_bytes_total", "bytes", "Sent over PCIe", rate="pcie_tx_mb_s", factor=_MB),
+        Counter("nvlink_rx_bytes_total", "bytes", "Received over NVLink, all links", rate="nvlink_rx_mb_s", factor=_MB),
+        Counter("nvlink_tx_bytes_total", "bytes", "Sent over NVLink, all links", rate="nvlink_tx_mb_s", factor=_MB),
+        Counter("xid_errors_by_code_total", "errors", "Xid errors seen since the agent started, by code", "xid"),
+    ),
+    "system": (
+        Counter("disk_read_bytes_total", "bytes", "Read from a disk", "device", "disk_read_mb_s", _MB),
+        Counter("disk_write_bytes_total", "bytes", "Written to a disk", "device", "disk_write_mb_s", _MB),
+        Counter("disk_reads_total", "", "Reads from a disk", "device", "disk_read_iops"),
+        Counter("disk_writes_total", "", "Writes to a disk", "device", "disk_write_iops"),
+        Counter(
+            *("disk_busy_seconds_total", "s", "Time a disk had a request in flight", "device", "disk_busy_percent"),
+            *(100.0, "max"),
+        ),
+        Counter("network_receive_bytes_total", "bytes", "Received", "device", "network_receive_mb_s", _MB),
+        Counter("network_send_bytes_total", "bytes", "Sent", "device", "network_send_mb_s", _MB),
+    ),
+    "process": (
+        Counter("read_bytes_total", "bytes", "Read from storage by the tree", rate="read_mb_s", factor=_MB),
+        Counter("write_bytes_total", "bytes", "Written to storage by the tree", rate="write_mb_s", factor=_MB),
+    ),
+}
+
 TABLES: dict[str, tuple[Metric, ...]] = {
     "training": TRAINING,
     "gpu": GPU,
@@ -509,6 +553,11 @@ def find(table: str, name: str) -> Metric | None:
         if metric.name in (name, family) or name in metric.aliases:
             return metric
     return _MEANINGS_BY_NAME.get(name) if table == "training" else None
+
+
+def find_counter(table: str, name: str) -> Counter | None:
+    """The row of COUNTERS with this name."""
+    return next((counter for counter in COUNTERS.get(table, ()) if counter.name == name), None)
 
 
 def find_spelling(table: str, name: str, logged: Collection[str]) -> str | None:
@@ -545,6 +594,7 @@ _TITLES = {
     "system": "Host: `system_metrics_*.jsonl`",
     "process": "Ranks' processes: `process_metrics_*.jsonl`, one line per rank, its whole tree",
     "source": "Sources: `source_metrics_*.jsonl`",
+    "counters": "Counters for [Prometheus](prometheus.md) only, beside the rates in the files",
     "validation": "Validation: meanings of names that you or your framework log",
     "rl": "Reinforcement learning ([rl.md](rl.md)): meanings of names that frameworks log, beside response lengths",
 }
@@ -563,6 +613,11 @@ def render_markdown() -> str:
         for metric in metrics:
             also = f" (also read from {', '.join(f'`{name}`' for name in metric.aliases)})" if metric.aliases else ""
             lines.append(f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.help}{also} |")
+    lines += ["", f"## {_TITLES['counters']}", "", "| table | name | unit | label | meaning |", "|---|---|---|---|---|"]
+    for table, counters in COUNTERS.items():
+        for counter in counters:
+            label = f"`{counter.label}`" if counter.label else ""
+            lines.append(f"| {table} | `{counter.name}` | {counter.unit} | {label} | {counter.help} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainvitals.journal.documents.latest import LatestSample
@@ -46,6 +46,9 @@ class Measured(Protocol):
     @property
     def time(self) -> float: ...
 
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, float]]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Thing:
@@ -54,6 +57,7 @@ class Thing:
     table: str
     labels: Mapping[str, Value]
     values: Mapping[str, Value]
+    counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def holds_for(interval: float) -> float:
@@ -120,16 +124,18 @@ class Newest:
         """What has not expired in these tables, ordered by table and label. The units of the host are one thing."""
         now = self._clock()
         host: dict[str, Value] = {}
+        host_counters: dict[str, Mapping[str, float]] = {}
         found = []
         for _, unit in self._list():
             for memory in unit.memories.values():
                 sample = memory.sample
                 if sample.table == "system" and "system" in tables:
                     host.update(memory.values(now))
+                    host_counters.update(sample.counters)
                 elif sample.table in tables:
-                    found.append(Thing(sample.table, sample.labels, memory.values(now)))
+                    found.append(Thing(sample.table, sample.labels, memory.values(now), sample.counters))
         if host:
-            found.append(Thing("system", {}, host))
+            found.append(Thing("system", {}, host, host_counters))
         found.sort(key=lambda thing: (thing.table, str(thing.labels.get("gpu_index", thing.labels.get("rank", "")))))
         return found
 

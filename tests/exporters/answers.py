@@ -163,6 +163,12 @@ GPU_RATES: dict[str, float | dict[str, float]] = {
     "ecc_corrected_total": 4,
     "ecc_uncorrected_total": {"0": 0, "1": 2, "3": 0},
 }
+GPU_COUNTED: dict[str, float | dict[str, float]] = {
+    "pcie_tx_mb_s": 800,
+    "pcie_rx_mb_s": 500,
+    "nvlink_tx_mb_s": 2000,
+    "nvlink_rx_mb_s": 1000,
+}
 # What the agent itself makes a rate of, or what changes with time: about this much, and as it wrote it down.
 GPU_WRITTEN: dict[str, dict[str, tuple[float, float]]] = {
     "memory_used_mb": {"0": (40960, 40960), "1": (77824, 77824), "3": (8 * 1024, 80 * 1024)},
@@ -295,6 +301,7 @@ class Answers:
             (r"\w+", self._series),
             (r"rate\((\w+)\[\$__rate_interval\]\)", self._rate),
             (r"max\((\w+)\)", self._most),
+            (r".*\brate\(\w+_total\[\$__rate_interval\]\).* or (\w+)", self._counted),
         ):
             match = re.fullmatch(pattern, bare)
             if match is not None:
@@ -365,6 +372,21 @@ class Answers:
     def _rate(self, series: str) -> Answer:
         _, metric, factor = self._metric(series)
         return Answer(("gpu",), {(gpu,): About(value * factor) for gpu, value in each(GPU_RATES[metric])})
+
+    def _counted(self, series: str) -> Answer:
+        """The rate of a counter in the unit of the gauge `series`, which is the rate over one sample."""
+        table, metric, factor = self._metric(series)
+        if table == "gpu":
+            return Answer(("gpu",), {(gpu,): About(value * factor) for gpu, value in each(GPU_COUNTED[metric])})
+        gauges = self._series(series)
+        if table == "process":
+            return Answer(gauges.by, {key: Between(0.0, self._highest(table, metric, factor)) for key in gauges.values})
+        return one(Between(0.0, self._highest(table, metric, factor))) if gauges.values else gauges
+
+    def _highest(self, table: str, metric: str, factor: float) -> float:
+        """What no mean over several samples exceeds; Prometheus extrapolates to the ends of its window."""
+        rows = [row for run in ("live", "stalled") for row in self._written.rows(run, f"{table}_metrics", 0, math.inf)]
+        return 1.5 * factor * max((row[metric] for row in rows if metric in row), default=0.0) + 1e-9
 
     def _most(self, series: str) -> Answer:
         values = self._series(series).values.values()
@@ -536,7 +558,7 @@ class Answers:
             "GpuMemoryHigh": {"1": Exactly(95 * share)},
             "GpuThrottledHeat": {"0": Exactly(1)},
             "GpuThrottledPower": {"1": Exactly(1)},
-            "GpuXid": {"0": About(age)},
+            "GpuXid": {"0": Exactly(31)},
             "GpuEccUncorrected": {"1": About(2 * age)},
             "GpuRowRemapFailed": {"1": Exactly(1)},
             "GpuRowRemapPending": {"1": Exactly(1)},

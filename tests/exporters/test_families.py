@@ -46,7 +46,8 @@ def everything(**metrics: float) -> MetricsSnapshot:
     things = []
     for table, about in labels.items():
         values = {row.name.replace("<N>", "3"): "ok" if row.kind == "text" else 2.0 for row in catalog.TABLES[table]}
-        things.append(Thing(table, about, values))
+        counters = {row.name: {"eth0" if row.label else "": 7.0} for row in catalog.COUNTERS[table]}
+        things.append(Thing(table, about, values, counters))
     training = RankTraining()
     for step in range(3):
         row = {item.name: 0.5 for item in catalog.TRAINING} | metrics
@@ -86,6 +87,10 @@ def test_every_number_of_the_catalog_is_on_the_page(spelling: Spelling) -> None:
         for family in parse_text(page(everything(), FamilyOptions(spelling=spelling)))
         for sample in family.samples
     }
+    for table, counters in catalog.COUNTERS.items():
+        for counter in counters:
+            export = names.export_of(table, counter.name, spelling)
+            assert export is not None and export.kind == "counter" and export.series in found, counter.name
     for table, rows in catalog.TABLES.items():
         for row in rows:
             export = names.export_of(table, row.name, spelling)
@@ -117,11 +122,26 @@ def test_no_two_metrics_have_one_name() -> None:
     for spelling in SPELLINGS:
         series = [
             export.series
-            for table, rows in catalog.TABLES.items()
+            for table, rows in (*catalog.TABLES.items(), *catalog.COUNTERS.items())
             for row in rows
             if (export := names.export_of(table, row.name, spelling)) is not None
         ]
         assert len(series) == len(set(series))
+
+
+def test_a_counter_has_a_series_for_each_device() -> None:
+    disks = {"disk_read_bytes_total": {"nvme0n1": 5.0, "nvme1n1": 6.0}}
+    text = page(MetricsSnapshot("box", 1.0, (Thing("system", {}, {}, disks),)))
+    assert 'disk_read_bytes_total{device="nvme0n1",host="box"} 5.0' in text
+    assert 'disk_read_bytes_total{device="nvme1n1",host="box"} 6.0' in text
+    xids = {"xid_errors_by_code_total": {"79": 1.0}, "pcie_rx_bytes_total": {"": 9.0}}
+    about = {"gpu_index": 0, "gpu_uuid": "GPU-1", "vendor": "nvidia"}
+    accept = "application/openmetrics-text"
+    text = page(MetricsSnapshot("box", 1.0, (Thing("gpu", about, {}, xids),)), accept=accept)
+    assert 'gpu_xid_errors_by_code_total{gpu="0",host="box",uuid="GPU-1",xid="79"} 1.0' in text
+    assert "gpu_xid_errors_by_code_created" in text
+    assert 'gpu_pcie_rx_bytes_total{gpu="0",host="box",uuid="GPU-1"} 9.0' in text
+    assert "gpu_pcie_rx_bytes_created" not in text
 
 
 def test_two_user_metrics_that_sanitise_to_one_name_are_kept_apart() -> None:

@@ -144,6 +144,13 @@ def test_every_value_is_what_the_driver_said(read: Callable[..., list[Sample]]) 
     """
     (sample,) = read(script)
     assert sample.table == "gpu"
+    assert sample.counters == {  # at 12 s
+        "pcie_tx_bytes_total": {"": 12 * 1048576000},
+        "pcie_rx_bytes_total": {"": 12 * 524288000},
+        "nvlink_tx_bytes_total": {"": 12 * 2048000 * 1024},
+        "nvlink_rx_bytes_total": {"": 12 * 1024000 * 1024},
+        "xid_errors_by_code_total": {},
+    }
     assert sample.labels == {
         "gpu_index": 0,
         "gpu_uuid": "GPU-fa4e0000-0000-4000-8000-000000000000",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,10 @@ class Machine:
         (sample,) = (found for found in self.gpus[gpu].read() if isinstance(found, Sample))
         return sample.values.get("xid_errors_total"), sample.values.get("xid_last")
 
+    def xids_by_code(self, gpu: int) -> Mapping[str, float]:
+        (sample,) = (found for found in self.gpus[gpu].read() if isinstance(found, Sample))
+        return sample.counters["xid_errors_by_code_total"]
+
     def close(self) -> None:
         for unit in [*self.gpus, self.events]:
             unit.close()
@@ -77,6 +81,7 @@ def test_the_same_xid_twice_counts_twice(start: Callable[[str], Machine]) -> Non
     assert heard[2].severity == "warning"
     assert machine.xids(1) == (3, 31)
     assert machine.xids(0) == (0, None)
+    assert machine.xids_by_code(1) == {"79": 2, "31": 1} and machine.xids_by_code(0) == {}
 
 
 def test_an_xid_that_nobody_knows_is_still_told(start: Callable[[str], Machine]) -> None:

@@ -259,6 +259,31 @@ def test_what_is_written_is_what_psutil_says(child, clock, tmp_path):
     assert values["read_mb_s"] == pytest.approx((after.read_bytes - before.read_bytes) / 2 / MIB)
 
 
+def test_what_a_tree_moved_is_counted_beyond_the_end_of_its_workers(child, clock, tmp_path):
+    unit = watch(child, clock)
+
+    def moved() -> float:
+        clock.advance(1)
+        (sample,) = unit.read()
+        return sample.counters["write_bytes_total"][""]
+
+    assert moved() == psutil.Process(child.pid).io_counters().write_bytes
+    code = (
+        f"f = open({str(tmp_path / 'f')!r}, 'wb'); f.write(bytes(6 << 20)); f.flush(); import os; os.fsync(f.fileno());"
+        " print('written', flush=True); input()"
+    )
+    child.do(
+        f"p = subprocess.Popen([sys.executable, '-c', {code!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
+        " p.stdout.readline()"
+    )
+    own = psutil.Process(child.pid).io_counters().write_bytes
+    (worker,) = psutil.Process(child.pid).children()
+    with_worker = moved()
+    assert with_worker >= own + worker.io_counters().write_bytes >= 6 << 20
+    child.do("p.stdin.close(); p.wait()")
+    assert moved() >= with_worker
+
+
 def test_proportional_memory_is_asked_seldom_and_is_what_psutil_says(child, clock):
     unit = watch(child, clock)
     assert "pss_mb" not in read(unit)

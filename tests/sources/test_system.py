@@ -199,6 +199,32 @@ def test_what_is_written_to_disk_is_counted_once(clock, tmp_path):
     assert 0 <= values["disk_busy_percent"] <= 100
 
 
+def test_what_disks_and_interfaces_moved_so_far_is_counted_by_device(clock):
+    unit = HostUnit(World(), clock)
+    before, (sample,), after = _moved(), unit.read(), _moved()
+
+    assert sample.counters.keys() == {counter.name for counter in catalog.COUNTERS["system"]}
+    for name, counts in sample.counters.items():
+        assert counts, name
+        for device, count in counts.items():
+            assert before[name][device] <= count <= after[name][device]
+    assert "lo" not in sample.counters["network_receive_bytes_total"]
+    assert not sample.counters.keys() & sample.values.keys()
+
+
+def _moved() -> dict[str, dict[str, float]]:
+    disks, interfaces = psutil.disk_io_counters(perdisk=True), psutil.net_io_counters(pernic=True)
+    return {
+        "disk_read_bytes_total": {name: disk.read_bytes for name, disk in disks.items()},
+        "disk_write_bytes_total": {name: disk.write_bytes for name, disk in disks.items()},
+        "disk_reads_total": {name: disk.read_count for name, disk in disks.items()},
+        "disk_writes_total": {name: disk.write_count for name, disk in disks.items()},
+        "disk_busy_seconds_total": {name: disk.busy_time / 1000 for name, disk in disks.items()},
+        "network_receive_bytes_total": {name: nic.bytes_recv for name, nic in interfaces.items()},
+        "network_send_bytes_total": {name: nic.bytes_sent for name, nic in interfaces.items()},
+    }
+
+
 def test_loopback_traffic_is_not_network_traffic(clock):
     import socket
 

@@ -283,7 +283,7 @@ def test_every_series_named_in_the_dashboards_exists() -> None:
 
     known = {
         export.series
-        for table, rows in catalog.TABLES.items()
+        for table, rows in (*catalog.TABLES.items(), *catalog.COUNTERS.items())
         for row in rows
         if (export := names.export_of(table, row.name, "mb")) is not None
     }

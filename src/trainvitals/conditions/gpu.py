@@ -150,7 +150,9 @@ ROWS: tuple[Condition, ...] = (
             let={"xid": "gpu[*].xid_last"},
             advice="{xid_advice}",
         ),
-        prometheus=PrometheusRule("increase(<gpu.xid_errors_total>[10m]) > 0", GPU + " reports Xid errors"),
+        prometheus=PrometheusRule(
+            "<gpu.xid_last> and increase(<gpu.xid_errors_total>[10m]) > 0", GPU + " reports Xid {{ $value }}"
+        ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "xid_errors_total", critical=1.0),),
     ),

@@ -22,7 +22,9 @@ ROWS: tuple[Condition, ...] = (
             let={"cause": "run[*].cause"},
         ),
         prometheus=PrometheusRule(
-            'trainvitals_run_state{state=~"stalled|hung"} == 1', "{{ $labels.run }} is {{ $labels.state }}"
+            # A scrape that was missed is not the end of it.
+            'last_over_time(trainvitals_run_state{state=~"stalled|hung"}[1m]) == 1',
+            "{{ $labels.run }} is {{ $labels.state }}",
         ),
     ),
     Condition(
@@ -39,7 +41,9 @@ ROWS: tuple[Condition, ...] = (
             let={"cause": "run[*].cause"},
         ),
         prometheus=PrometheusRule(
-            'trainvitals_run_state{state="hung"} == 1', "{{ $labels.run }} is hung", name="RunHung"
+            'last_over_time(trainvitals_run_state{state="hung"}[1m]) == 1',
+            "{{ $labels.run }} is hung",
+            name="RunHung",
         ),
     ),
     Condition(
@@ -56,7 +60,8 @@ ROWS: tuple[Condition, ...] = (
         ),
         prometheus=PrometheusRule(
             # As long as it is served by default; a Pushgateway keeps it for ever.
-            'time() - trainvitals_run_end_timestamp_seconds{status!="finished",cause!="interrupted"} < 600',
+            "time() - last_over_time"
+            '(trainvitals_run_end_timestamp_seconds{status!="finished",cause!="interrupted"}[1m]) < 600',
             "{{ $labels.run }} {{ $labels.status }}: {{ $labels.detail }}",
             name="RunFailed",
         ),

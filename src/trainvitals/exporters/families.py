@@ -17,6 +17,7 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sample
 
+from trainvitals import catalog
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
@@ -223,6 +224,13 @@ def _add_values(exports: _Exports, thing: Thing, labels: tuple[str, ...]) -> Non
             exports.add(thing.table, name, share(("cpu", "host"), (core, *labels)), value)
         else:
             exports.add(thing.table, name, shared, value)
+    for name, counts in thing.counters.items():
+        row = catalog.find_counter(thing.table, name)
+        if row is None:
+            continue
+        for which, count in counts.items():
+            named = share((row.label, *_NAMES[thing.table]), (clean(which), *labels)) if row.label else shared
+            exports.add(thing.table, name, named, count)
 
 
 class _GpuWords:

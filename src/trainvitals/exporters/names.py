@@ -55,7 +55,10 @@ _RENAMED: dict[tuple[str, str], str] = {
 }
 
 _COUNTED_HERE = frozenset(
-    (("gpu", "xid_errors_total"), ("source", "source_errors_total"), ("source", "source_skipped_total"))
+    (
+        *(("gpu", "xid_errors_total"), ("gpu", "xid_errors_by_code_total")),
+        *(("source", "source_errors_total"), ("source", "source_skipped_total")),
+    )
 )
 
 # Metrics without a separate family: `step` is training_steps_total, `batch_time` the histogram, a phase a label.
@@ -91,7 +94,12 @@ def unit_of(name: str) -> str:
 
 @cache
 def export_of(table: str, metric: str, spelling: Spelling) -> Export | None:
-    """The family of a catalog metric; None for text, for a name of the user's own, and for what is put elsewhere."""
+    """The family of a catalog metric or counter; None for text, for a name of the user's own, and for what is put
+    elsewhere."""
+    counter_row = catalog.find_counter(table, metric)
+    if counter_row is not None:
+        name = f"{_PREFIXES[table]}{metric.removesuffix('_total')}"
+        return Export(name, "counter", counter_row.help, unit_of(name), counted_here=(table, metric) in _COUNTED_HERE)
     row = catalog.find(table, metric)
     if row is None or row.kind == "text" or (table, row.name) in APART or table not in _PREFIXES:
         return None

@@ -24,6 +24,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.resolution import SYSFS_VARIABLE
 
 Value = float | int | str
+Counters = Mapping[str, Mapping[str, float]]
 Kind = Literal["gpu", "host", "process", "scrape"]
 Absence = Literal["absent", "asleep", "incomplete", "broken"]
 """Why a source has nothing to measure: there is no such hardware; it sleeps and is not woken; something has to be
@@ -42,6 +43,9 @@ class Sample:
     labels: Mapping[str, Value]
     values: Mapping[str, Value]
     time: float
+    counters: Counters = field(default_factory=dict)
+    """For Prometheus, not for the file: names of the catalog's COUNTERS, each with its counts by device (or what its
+    label is), by the empty text where it has no label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,9 @@ def check_items(items: Sequence[Sample | Notice]) -> None:
         for name, value in (*item.labels.items(), *item.values.items(), ("time", item.time)):
             if not isinstance(value, (int, float, str)):
                 raise TypeError(f"{name} is a {type(value).__name__}, not a number or text")
+        for name, counts in item.counters.items():
+            if not isinstance(counts, Mapping) or not all(isinstance(count, (int, float)) for count in counts.values()):
+                raise TypeError(f"counter {name} is not a mapping of numbers")
 
 
 def pci_vendor(name: str) -> str:

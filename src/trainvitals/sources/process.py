@@ -262,6 +262,10 @@ class RankUnit:
         self._labels: dict[str, Value] = {"run_id": self._rank.run_id, **self._rank.participant.labels, "pid": pid}
         self._before: tuple[float, dict[int, ProcessReading]] | None = None
         self._io_before: tuple[float, dict[int, tuple[int, int]]] | None = None
+        self._moved: dict[str, dict[str, float]] = {}
+        """Bytes so far, also by processes of the tree that have ended."""
+        self._moved_by: dict[int, tuple[int, int]] = {}
+        """What each living process had moved when it could last be asked."""
         self._members: dict[int, float] = {}
         self._next_detail = float("-inf")
         self._next_search = float("-inf")
@@ -286,7 +290,7 @@ class RankUnit:
             values |= self._read_details(now, tree)
         if now >= self._next_pss:
             values |= self._read_slow(tree)
-        return [Sample("process", self._labels, values, began)]
+        return [Sample("process", self._labels, values, began, self._moved)]
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -339,6 +343,12 @@ class RankUnit:
             for index, name in enumerate(("read_mb_s", "write_mb_s")):
                 grown = sum(max(io[index] - before[pid][index], 0) for pid, io in moved.items() if pid in before)
                 values[name] = grown / (now - then) / MIB
+        if self._pid in moved:
+            self._moved = {
+                name: {"": self._moved.get(name, {}).get("", 0) + _sum_growth(moved, self._moved_by, index)}
+                for index, name in enumerate(("read_bytes_total", "write_bytes_total"))
+            }
+            self._moved_by = {pid: io for pid, io in (self._moved_by | moved).items() if pid in tree}
         self._io_before = (now, moved)
         return values | self._gpu_use(tree)
 
@@ -375,3 +385,8 @@ class RankUnit:
             values["pss_mb"] = sum(sizes) / MIB
         self._next_pss = self._clock() + max(PSS_INTERVAL, longest / PSS_SHARE)
         return values
+
+
+def _sum_growth(moved: Mapping[int, tuple[int, int]], earlier: Mapping[int, tuple[int, int]], index: int) -> int:
+    """Of a process that was not there before, all it moved: the kernel counts from its start."""
+    return sum(max(io[index] - earlier.get(pid, (0, 0))[index], 0) for pid, io in moved.items())

@@ -42,6 +42,11 @@ CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", 
 CPU_ZONES = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal")
 _MEMINFO = re.compile(rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree): +(\d+) kB$", re.MULTILINE)
 _WHOLE_CHIP = re.compile(r"Package id \d+|Tdie")
+_DISK_COUNTERS = (
+    *(("read_bytes", "read_bytes"), ("write_bytes", "write_bytes")),
+    *(("reads", "read_count"), ("writes", "write_count")),
+)
+"""Name in the catalog, without its ends, and psutil's."""
 _NOT_A_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d")
 
 
@@ -112,10 +117,11 @@ class HostUnit:
             values |= read_cpu_temperature(self._world.sysfs_root)
         values |= {**self._cpu.read(now, self._group), **self._memory.read(self._group)}
         values |= {**self._disk.read(now), **self._network.read(now)}
+        counters = {**self._disk.counters(), **self._network.counters()}
         if now >= self._next_steady:
             self._next_steady = now + STEADY_INTERVAL
             values |= {**read_load(), **read_pressure(self._world.procfs_root), **self._read_kills()}
-        return [Sample("system", {}, values, began)]
+        return [Sample("system", {}, values, began, counters)]
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -387,6 +393,16 @@ class DiskMeter:
             values["disk_busy_percent"] = min(max(busy, 0.0), 1.0) * 100
         return values
 
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Of each disk, as of the last reading."""
+        disks = self._before[1] if self._before is not None else {}
+        found: dict[str, dict[str, float]] = {
+            f"disk_{name}_total": {device: getattr(disk, column) for device, disk in disks.items()}
+            for name, column in _DISK_COUNTERS
+        }
+        busy = {device: disk.busy_time / 1000 for device, disk in disks.items() if hasattr(disk, "busy_time")}
+        return found | {"disk_busy_seconds_total": busy}
+
     def _read_counters(self) -> dict[str, Any]:
         import psutil
 
@@ -431,6 +447,14 @@ class NetworkMeter:
                 values["network_receive_mb_s"] = received / elapsed / MIB
                 values["network_send_mb_s"] = sent / elapsed / MIB
         return values
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Of each interface, as of the last reading."""
+        interfaces = self._before[1] if self._before is not None else {}
+        return {
+            "network_receive_bytes_total": {device: nic.bytes_recv for device, nic in interfaces.items()},
+            "network_send_bytes_total": {device: nic.bytes_sent for device, nic in interfaces.items()},
+        }
 
     def _read_counters(self) -> dict[str, Any]:
         import psutil

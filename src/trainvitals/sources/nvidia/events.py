@@ -10,6 +10,8 @@ import ctypes
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainvitals.conditions.xids import find_xid
@@ -18,6 +20,21 @@ from trainvitals.sources.nvidia.nvml import TIMEOUT, Driver, NvmlDevice, NvmlRef
 
 _DOUBLE_BIT_ECC, _XID = 0x2, 0x8
 _WAIT_MILLISECONDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class XidCounts:
+    """The Xid errors of one GPU so far."""
+
+    by_code: Mapping[int, int] = field(default_factory=dict)
+    last: int | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_code.values())
+
+    def add(self, code: int) -> XidCounts:
+        return XidCounts({**self.by_code, code: self.by_code.get(code, 0) + 1}, code)
 
 
 class Events:
@@ -30,7 +47,7 @@ class Events:
         self._generation = 0
         self._gpus: dict[int, tuple[str, int]] = {}  # address of the handle -> uuid, index
         self._asked: set[str] = set()  # uuids, in this generation
-        self._counts: dict[str, tuple[int, int | None]] = {}
+        self._counts: dict[str, XidCounts] = {}
         self._refused: list[int] = []
         self._noticed: set[int] = set()
         self._arrived: deque[Notice] = deque()
@@ -55,7 +72,7 @@ class Events:
             self._asked.add(uuid)
             if heard and address is not None:
                 self._gpus[address] = (uuid, index)
-                self._counts.setdefault(uuid, (0, None))
+                self._counts.setdefault(uuid, XidCounts())
             elif index not in self._noticed:
                 self._noticed.add(index)
                 self._refused.append(index)
@@ -69,8 +86,8 @@ class Events:
                 self._asked = set()
             return self._set
 
-    def count(self, uuid: str) -> tuple[int, int | None] | None:
-        """(Xid errors so far, the newest code or None), or None for a GPU that is not listened to."""
+    def count(self, uuid: str) -> XidCounts | None:
+        """None for a GPU that is not listened to."""
         with self._lock:
             return self._counts.get(uuid)
 
@@ -98,7 +115,7 @@ class Events:
         with self._lock:
             uuid, index = self._gpus.get(address or 0, (None, None))
             if uuid is not None and event.eventType == _XID:
-                self._counts[uuid] = (self._counts[uuid][0] + 1, int(event.eventData))
+                self._counts[uuid] = self._counts[uuid].add(int(event.eventData))
         gpu = "a GPU" if index is None else f"GPU {index}"
         labels = {} if uuid is None else {"gpu_uuid": uuid, "gpu_index": index}
         if event.eventType != _XID:

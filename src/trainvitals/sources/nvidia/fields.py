@@ -62,7 +62,13 @@ class Rates:
         self._last: dict[str, tuple[float, float]] = {}
 
     def rate(self, name: str, now: float, count: float, bits: int, most: float | None) -> float | None:
-        """Growth of `count` per second since the last call, or None at first and after the counter restarted.
+        """Growth of `count` per second since the last call, or None at first and after the counter restarted."""
+        found = self.growth(name, now, count, bits, most)
+        return None if found is None else found[0] / found[1]
+
+    def growth(self, name: str, now: float, count: float, bits: int, most: float | None) -> tuple[float, float] | None:
+        """Growth of `count` since the last call and the seconds it took, or None at first and after the counter
+        restarted.
 
         A counter of 32 bits wraps: it is followed only while `most`, the highest possible rate, cannot wrap
         it twice between two readings.
@@ -76,4 +82,4 @@ class Rates:
             if most is None or most * seconds >= 1 << 32:
                 return None
             grown %= 1 << 32
-        return grown / seconds if grown >= 0 else None
+        return (grown, seconds) if grown >= 0 else None

@@ -243,14 +243,16 @@ class GpuUnit:
             if found is not None:
                 values["process_count"] = len(found)
         device.finish()
+        counters = dict(opened.values.counters)
         counted = self._events.count(self.identity.uuid)
         if counted is not None:
-            values["xid_errors_total"] = counted[0]
-            if counted[1] is not None:
-                values["xid_last"] = counted[1]
+            values["xid_errors_total"] = counted.total
+            if counted.last is not None:
+                values["xid_last"] = counted.last
+            counters["xid_errors_by_code_total"] = {str(code): count for code, count in counted.by_code.items()}
         state = "reset required" if device.reset_required else "ok"
         values["state"] = state
-        samples = [Sample("gpu", self.identity.labels, values, started)]
+        samples = [Sample("gpu", self.identity.labels, values, started, counters)]
         samples += self._read_slices(opened, now, processes, started)
         if processes:
             self.processes = _merge(found or (), *(part.processes for part in opened.slices))

@@ -140,6 +140,9 @@ class GpuValues:
         self._held = held_fields(driver_version)
         self._next_steady = float("-inf")
         self._link_bytes: float | None = None
+        self.counters: dict[str, dict[str, float]] = {}
+        """Bytes over PCIe and NVLink: as the driver counts them, and where it counts with 32 bits, since the first
+        reading."""
         self._batch = FieldBatch(
             device.driver.binding,
             [
@@ -259,8 +262,16 @@ class GpuValues:
             rate = None
             if number in fields:
                 count, bits = fields[number]
-                rate = self._rates.rate(name, now, count, bits, highest)
+                growth = self._rates.growth(name, now, count, bits, highest)
+                rate = None if growth is None else growth[0] / growth[1]
+                self._count(name.replace("_mb_s", "_bytes_total"), count if bits == 64 else None, growth, unit)
             megabytes = activity.get(metric) if rate is None else rate * unit / MB
             if megabytes is not None:
                 found[name] = round(megabytes, 3)
         return found
+
+    def _count(self, name: str, count: float | None, growth: tuple[float, float] | None, unit: int) -> None:
+        if count is not None:
+            self.counters[name] = {"": count * unit}
+        elif growth is not None:
+            self.counters[name] = {"": self.counters.get(name, {}).get("", 0) + growth[0] * unit}

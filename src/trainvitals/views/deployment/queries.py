@@ -68,17 +68,35 @@ def queries_of(panel: Panel, spelling: Spelling) -> list[Query]:
                 legend,
             )
         ]
-    found = []
     columns = panel.without_validation  # Prometheus has validation under the names that were logged
-    for metric in columns:
-        row = catalog.find(panel.table, metric)
-        name = f"{series(panel.table, metric, spelling)}{chosen}"
-        expression = f"rate({name}{RATE})" if row is not None and row.kind == "counter" else name
-        found.append(Query(expression, f"{legend} {_short(metric)}" if len(columns) > 1 else legend))
+    found = [
+        Query(
+            _curve(panel.table, metric, chosen, spelling), f"{legend} {_short(metric)}" if len(columns) > 1 else legend
+        )
+        for metric in columns
+    ]
     if panel.limit is not None:
         limit = f"{series(panel.table, panel.limit, spelling)}{chosen}"
         found.append(Query(f"max({limit})", "limit", is_limit=True))
     return found
+
+
+def _curve(table: str, metric: str, chosen: str, spelling: Spelling) -> str:
+    """A gauge as it is, a counter as its rate. A column that is itself a rate is made from its counter, which knows
+    what was between two scrapes, and taken as it is only where there is no counter."""
+    row = catalog.find(table, metric)
+    name = f"{series(table, metric, spelling)}{chosen}"
+    if row is not None and row.kind == "counter":
+        return f"rate({name}{RATE})"
+    counter = next((item for item in catalog.COUNTERS.get(table, ()) if item.rate == metric), None)
+    export = names.export_of(table, metric, spelling)
+    if counter is None or export is None:
+        return name
+    rate = f"rate({series(table, counter.name, spelling)}{chosen}{RATE})"
+    if counter.label:
+        rate = f"{counter.over} without ({counter.label}) ({rate})"
+    factor = counter.factor * export.factor
+    return f"{rate}{'' if factor == 1 else f' * {factor!r}'} or {name}"
 
 
 def factor_of(panel: Panel, spelling: Spelling) -> float:
