@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -411,9 +412,11 @@ class Answers:
         """Of the durations of all steps, with what is in one bucket spread evenly, as a histogram sees it."""
         speed = self._steps_per_second()
         quick = (speed["0"] + speed["1"]) / sum(speed.values())
+        ends = [bisect_left(BUCKETS, seconds) for seconds in (0.05, 0.2)]
+        (low, high), (slow_low, slow_high) = ((BUCKETS[end - 1], BUCKETS[end]) for end in ends)
         if share <= quick:
-            return 0.025 + (0.05 - 0.025) * share / quick
-        return 0.1 + (0.25 - 0.1) * (share - quick) / (1 - quick)
+            return low + (high - low) * share / quick
+        return slow_low + (slow_high - slow_low) * (share - quick) / (1 - quick)
 
     def alerts(self) -> Answer:
         """The agent's own: those that fire for a while must be there, those of the last seconds may."""
@@ -512,15 +515,17 @@ class Answers:
         phases = {(rank, phase): Exactly(row[f"{phase}_time"]) for rank, row in LOGGED.items() for phase in PHASES}
         yield "training_phase_duration_seconds", Answer(("rank", "phase"), phases)
         count, total = (f"rate(training_step_duration_seconds_{end}[$__rate_interval])" for end in ("count", "sum"))
-        yield f"{total} / {count}", self._durations()
+        native = "rate(training_step_duration_seconds[$__rate_interval])"
+        yield f"{total} / {count} or histogram_sum({native}) / histogram_count({native})", self._durations()
         buckets: dict[Key, Expected] = {}
         for end in (*BUCKETS, math.inf):
             within = sum(speed[rank] for rank, row in LOGGED.items() if row["batch_time"] <= end)
             buckets[(str(end),)] = About(within)
         by_end = "sum by (le) (rate(training_step_duration_seconds_bucket[$__rate_interval]))"
-        yield by_end, Answer(("le",), buckets)
+        yield f"{by_end} or sum by () ({native})", Answer(("le",), buckets)
         for share in (0.5, 0.9, 0.99):
-            yield f"histogram_quantile({share}, {by_end})", one(About(self._quantile(share), 0.1))
+            asked = f"histogram_quantile({share}, {by_end}) or histogram_quantile({share}, sum by () ({native}))"
+            yield asked, one(About(self._quantile(share), 0.1))
 
     def _durations(self) -> Answer:
         found: dict[Key, Expected] = {("live", rank): About(row["batch_time"], 1e-6) for rank, row in LOGGED.items()}

@@ -37,7 +37,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 
 @pytest.fixture(scope="module")
 def start_prometheus(servers: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Server]:
-    def start(config: Mapping[str, Any] | None = None, rules: Path | None = None) -> Server:
+    def start(config: Mapping[str, Any] | None = None, rules: Path | None = None, *features: str) -> Server:
         folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
         content = dict(config or {})
         if rules is not None:
@@ -49,7 +49,7 @@ def start_prometheus(servers: Callable[..., Server], tmp_path_factory: pytest.Te
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--web.enable-remote-write-receiver",
-            "--enable-feature=exemplar-storage",
+            f"--enable-feature={','.join(('exemplar-storage', *features))}",
             "--log.level=warn",
         ]
         return servers(command, f"http://127.0.0.1:{port}", "/-/ready")

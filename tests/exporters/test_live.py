@@ -227,6 +227,40 @@ def test_openmetrics_has_units_exemplars_and_created_times(machine: Watched, pro
     assert status == 200 and "step" in json.loads(text)["data"][0]["exemplars"][0]["labels"]
 
 
+def test_a_server_that_takes_native_histograms_gets_them_and_all_the_rest(
+    machine: Watched, here: Live, start_prometheus: Callable[..., Server]
+) -> None:
+    """It asks for protobuf; our rules and dashboards answer there, too."""
+    scrape = {
+        "job_name": "trainvitals",
+        "honor_labels": True,
+        "static_configs": [{"targets": [f"127.0.0.1:{machine.port}"]}],
+    }
+    config = {"global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"}, "scrape_configs": [scrape]}
+    rules = machine.folder / "native.yml"
+    rules.write_text((DEPLOY / rules_file("mb")).read_text().replace("interval: 15s", "interval: 500ms"))
+    server = start_prometheus(config, rules, "native-histograms")
+    steps = 'histogram_count(training_step_duration_seconds{rank="0",run!~".*-stalled-.*"})'
+    wait_until(lambda: server.value(steps), "a native histogram")
+    assert server.query("training_step_duration_seconds_bucket") == []
+    for recorded in ("rank:training_step_duration_seconds:mean5m", "run:training_step_duration_seconds:p50_5m"):
+        answer = here.answers(recorded)
+        wait_until(lambda asked=recorded, known=answer: known.differs(server.query(asked)) is None, recorded)
+    # Every other series is there as it is in the text.
+    every = 'count by (__name__) ({host!="",__name__!~".*_bucket|.*_created|training_step_duration.*|ALERTS.*|.*:.*"})'
+
+    def shapes(of: Server) -> set[tuple[str, str]]:
+        return {(series["metric"]["__name__"], series["value"][1]) for series in of.query(every)}
+
+    wait_until(lambda: shapes(here.server) == shapes(server), lambda: str(shapes(here.server) ^ shapes(server)))
+    exact = 'gpu_temperature_celsius{gpu="1"}'
+    assert server.value(exact) == here.server.value(exact) == 89
+    quantile = 'memory_allocation_mb{quantile="0.5",rank="0"}'
+    assert server.value(quantile) == 1024.0
+    status, text, _ = fetch(f"{server.url}/api/v1/metadata?metric=training_steps_total")
+    assert status == 200 and json.loads(text)["data"]["training_steps_total"][0]["type"] == "counter"
+
+
 # -- dashboards and rules
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
@@ -14,7 +15,7 @@ from waiting import PATIENCE
 
 from trainvitals.exporters.families import FamilySeries
 from trainvitals.exporters.labels import share
-from trainvitals.exporters.page import OPENMETRICS, TEXT, SharedPage, render
+from trainvitals.exporters.page import OPENMETRICS, PROTOBUF, TEXT, SharedPage, content_type, render
 
 
 class Counted:
@@ -67,6 +68,21 @@ def test_each_format_is_a_page_of_its_own() -> None:
     assert page("")[1] == TEXT
     body, kind = page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert kind == OPENMETRICS and body.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/plain", TEXT),
+        ("application/openmetrics-text;version=1.0.0;q=0.4,text/plain;q=0.3", OPENMETRICS),
+        (f"{PROTOBUF.replace(' ', '')},application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1", PROTOBUF),
+        (f"application/openmetrics-text;version=1.0.0;q=0.6,{PROTOBUF};q=0.5", OPENMETRICS),
+        ("application/vnd.google.protobuf;encoding=text", TEXT),
+        ("application/openmetrics-text;q=often", TEXT),
+    ],
+)
+def test_what_is_wanted_most_is_sent(accept: str, kind: str) -> None:
+    assert content_type(accept) == kind
 
 
 def test_the_same_labels_are_one_object() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainvitals.exporters.training import BUCKETS, RankTraining, Trainings
+from trainvitals.exporters.training import BUCKETS, FIRST, RankTraining, Trainings
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.identity import Participant
@@ -43,16 +43,33 @@ def test_several_lines_of_one_step_are_one_step() -> None:
 def test_a_step_duration_that_is_logged_is_counted_as_it_is() -> None:
     training = take(RankTraining(), line(1, 0.0, batch_time=0.2), line(2, 5.0, batch_time=0.3))
     assert training.duration_sum == pytest.approx(0.5)
-    assert sum(training.buckets) == 2
+    assert training.count_durations()[-1] == 2
 
 
 def test_without_one_it_is_the_time_between_two_lines_for_every_step_between() -> None:
     training = take(RankTraining(), line(10, 0.0), line(20, 5.0))
-    assert sum(training.buckets) == 10
+    place = BUCKETS.index(0.5)
+    counts = training.count_durations()
+    assert (counts[place - 1], counts[place], counts[-1]) == (0, 10, 10)
     assert training.duration_sum == pytest.approx(5.0)
-    assert training.buckets[BUCKETS.index(0.5)] == 10
-    example = training.exemplars[BUCKETS.index(0.5)]
+    example = training.exemplars[FIRST + place]
     assert (example.step, example.value) == (20, 0.5)
+
+
+@pytest.mark.parametrize("seconds", [0.0015, 0.02, 0.2, 0.3, 1.0, 7.7, 200.0])
+def test_the_median_of_a_steady_step_is_known_to_five_percent(seconds: float) -> None:
+    training = take(RankTraining(), *(line(step, float(step), batch_time=seconds) for step in range(9)))
+    counts = training.count_durations()
+    place = next(place for place, count in enumerate(counts) if count)
+    median = (BUCKETS[place - 1] + BUCKETS[place]) / 2  # as histogram_quantile has it
+    assert counts[place] == 9 and median == pytest.approx(seconds, rel=0.05)
+
+
+def test_durations_beyond_the_buckets_are_counted() -> None:
+    training = take(RankTraining(), line(1, 0.0, batch_time=1e-5), line(2, 1.0, batch_time=5000.0))
+    counts = training.count_durations()
+    assert (counts[0], counts[-2], counts[-1]) == (1, 1, 2)
+    assert {example.value for example in training.exemplars.values()} == {1e-5, 5000.0}
 
 
 def test_nan_and_infinity_are_values() -> None:
@@ -110,7 +127,7 @@ def test_an_agent_that_was_killed_is_followed_by_one_that_counts_on(run: Run) ->
     first.poll()  # and it dies before it has saved this
     found = run.follow().poll()
     assert found.steps_total == 79
-    assert sum(found.buckets) == 80 and found.memory_count == 80
+    assert found.count_durations()[-1] == 80 and found.memory_count == 80
 
 
 def test_a_run_that_is_resumed_later_goes_on_from_its_counters(run: Run) -> None:
@@ -135,7 +152,7 @@ def test_what_an_exporter_of_the_version_before_has_counted_is_not_counted_again
     run.state.write_text(json.dumps(known))
     run.write(*(line(step, step, batch_time=0.1) for step in range(50, 60)))
     found = run.follow().poll()
-    assert (found.steps_total, sum(found.buckets)) == (59, 60)
+    assert (found.steps_total, found.count_durations()[-1]) == (59, 60)
 
 
 def test_what_was_sealed_before_anybody_wanted_it_is_counted_once(run: Run) -> None:
@@ -145,13 +162,13 @@ def test_what_was_sealed_before_anybody_wanted_it_is_counted_once(run: Run) -> N
     for stamp in stamps[:2]:
         seal(run.path(stamp=stamp))
     agent = run.follow()
-    assert sum(agent.poll().buckets) == 40
+    assert agent.poll().count_durations()[-1] == 40
     agent.trainings.save(1000.0)
     for stamp in stamps[2:]:
         seal(run.path(stamp=stamp))
     run.write(line(40, 40, batch_time=0.1), stamp="20260101_000009")
     found = run.follow().poll()
-    assert (found.steps_total, sum(found.buckets)) == (40, 41)
+    assert (found.steps_total, found.count_durations()[-1]) == (40, 41)
 
 
 def test_rows_are_acknowledged_when_they_are_saved(run: Run) -> None:

@@ -22,7 +22,7 @@ from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.runs import HOLDER_LABELS, GpuHolder, RunView
-from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
+from trainvitals.exporters.training import BUCKETS, FINENESS, FIRST, RankTraining
 from trainvitals.journal.documents.cause import EXCEPTION, EXIT_CODE, INTERRUPTED, OUT_OF_MEMORY, SIGNAL, UNKNOWN
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.run import ENDED
@@ -46,6 +46,7 @@ ENDINGS = (
 LONGEST_LABEL = 256
 """Letters of a label value; a longer one is cut and gets a mark that keeps it apart from others."""
 
+_ENDS = (*map(str, BUCKETS), "+Inf")
 _NAMES: Mapping[str, tuple[str, ...]] = {"gpu": GPU_LABELS, "system": ("host",), "process": RANK_LABELS}
 _ENDINGS = {"counter": "_total", "info": "_info"}
 
@@ -331,7 +332,7 @@ def _training(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]
                 steps.add(labels, training.steps_total, created=training.first_time if from_start else None)
             if training.last_time is not None:
                 last.add(labels, training.last_time)
-            if options.native and training.native:
+            if options.native and training.durations:
                 duration.samples.append(Sample(duration.name, shared, 0.0, native_histogram=_native(training)))
             _add_duration(duration, labels, training)
             _add_allocation(allocation, labels, training, factor)
@@ -365,19 +366,16 @@ def _user_series(series: dict[str, FamilySeries], name: str) -> FamilySeries:
 
 
 def _add_duration(family: Metric, labels: tuple[str, ...], training: RankTraining) -> None:
-    counts = list(training.buckets)
-    if not sum(counts):
+    counts = training.count_durations()
+    if not counts[-1]:
         return
-    total = 0
-    for place, count in enumerate(counts):
-        total += count
-        end = str(BUCKETS[place]) if place < len(BUCKETS) else "+Inf"
-        step = training.exemplars.get(place)
+    names_of, name = (*RANK_LABELS, "le"), f"{family.name}_bucket"
+    for place, (end, count) in enumerate(zip(_ENDS, counts, strict=True)):
+        step = training.exemplars.get(FIRST + place)
         example = None if step is None else Exemplar({"step": str(step.step)}, step.value, step.time)
-        bucket = share((*RANK_LABELS, "le"), (*labels, end))
-        family.samples.append(Sample(f"{family.name}_bucket", bucket, total, None, example))
+        family.samples.append(Sample(name, share(names_of, (*labels, end)), count, None, example))
     shared = share(RANK_LABELS, labels)
-    family.samples.append(Sample(f"{family.name}_count", shared, total))
+    family.samples.append(Sample(f"{family.name}_count", shared, counts[-1]))
     family.samples.append(Sample(f"{family.name}_sum", shared, training.duration_sum))
     if training.first_time is not None:
         family.samples.append(Sample(f"{family.name}_created", shared, training.first_time))
@@ -385,7 +383,7 @@ def _add_duration(family: Metric, labels: tuple[str, ...], training: RankTrainin
 
 def _native(training: RankTraining) -> NativeHistogram:
     """Neighbouring buckets are spans; each count is encoded as the difference to the one before."""
-    counts = sorted(dict(training.native).items())
+    counts = sorted(dict(training.durations).items())
     spans: list[BucketSpan] = []
     deltas: list[int] = []
     after, before = 0, 0

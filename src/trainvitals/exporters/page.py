@@ -1,5 +1,5 @@
-"""The page that Prometheus reads: the text format, or on request OpenMetrics (units, exemplars, created times) and its
-version 2 (native histograms).
+"""The page that Prometheus reads: the text format, or on request OpenMetrics (units, exemplars, created times), its
+version 2 and protobuf (native histograms).
 
 Byte for byte what prometheus-client writes, and several times faster: labels are shared and already text, and a page
 that is being made is made for everybody who asked before it was begun.
@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from trainvitals.exporters import wire
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import escape, text_of
 from trainvitals.exporters.server import PageServer, ServedAddress
@@ -23,6 +24,8 @@ from trainvitals.exporters.server import PageServer, ServedAddress
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OPENMETRICS_2 = "application/openmetrics-text; version=2.0.0; charset=utf-8"
+
+PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 
 _spell_as_go: Callable[[float], str] = floatToGoString
 _TYPES = {"info": "gauge", "stateset": "gauge", "unknown": "untyped"}
@@ -45,17 +48,27 @@ def start(order: Order) -> PageServer:
 
 
 def content_type(accept: str) -> str:
-    """What is sent to whoever accepts this."""
+    """What is sent to whoever accepts this: what is wanted most, and of equals the first."""
+    wanted: list[tuple[float, str]] = []
     for item in accept.split(","):
         kind, *details = (word.strip() for word in item.split(";"))
+        about = dict(detail.partition("=")[::2] for detail in details)
+        try:
+            quality = float(about.get("q", 1))
+        except ValueError:
+            continue
         if kind == "application/openmetrics-text":
-            return OPENMETRICS_2 if "version=2.0.0" in details else OPENMETRICS
-    return TEXT
+            wanted.append((quality, OPENMETRICS_2 if about.get("version") == "2.0.0" else OPENMETRICS))
+        elif kind == "application/vnd.google.protobuf" and about.get("encoding") == "delimited":
+            wanted.append((quality, PROTOBUF))
+    return max(wanted, key=lambda item: item[0], default=(0.0, TEXT))[1]
 
 
 def render(families: Iterable[Metric], accept: str = "") -> tuple[bytes, str]:
     """(the page, its content type) for an Accept header."""
     kind = content_type(accept)
+    if kind == PROTOBUF:
+        return wire.encode_families(families), kind
     return _render_text(families) if kind == TEXT else _render_openmetrics(families, kind == OPENMETRICS_2), kind
 
 

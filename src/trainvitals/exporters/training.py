@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +21,16 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions
 
-# fmt: off
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-# fmt: on
-"""Upper ends in seconds: from a toy's step to one with gradient accumulation over many nodes."""
 FINENESS = 8
-"""Buckets of the native histogram for a doubling: each is 9 % wider than the one before (schema 3)."""
+"""Buckets for a doubling: each is 9 % wider than the one before (schema 3 of native histograms), so that a median,
+which may be anywhere in its bucket, is known to 5 %."""
 SHORTEST, LONGEST = 2.0**-20, 2.0**20
 """Seconds; what is beyond is in the last bucket on that side, so that there are at most 321."""
+FIRST, LAST = -10 * FINENESS, 8 * FINENESS
+"""Numbers of the first and the last bucket that a classic histogram tells apart: from a millisecond, a toy's step, to
+four minutes, one with gradient accumulation over many nodes."""
+BUCKETS = tuple(2.0 ** (number / FINENESS) for number in range(FIRST, LAST + 1))
+"""Their upper ends in seconds."""
 QUANTILES = (0.5, 0.9, 0.99)
 WINDOW = 512
 """Values over which the quantiles of the memory summary are taken."""
@@ -66,11 +67,11 @@ class RankTraining:
     """Newest value of each of the user's own."""
     left_out: int = 0
     """Metrics beyond those that are remembered, in the line that had most of them."""
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    native: dict[int, int] = field(default_factory=dict)
-    """The same durations by fine bucket; number n ends at 2 ** (n / FINENESS) seconds."""
+    durations: dict[int, int] = field(default_factory=dict)
+    """How many steps were in each bucket; number n ends at 2 ** (n / FINENESS) seconds."""
     duration_sum: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    """By number of the bucket, LAST + 1 for all beyond the last one."""
     memory_count: int = 0
     memory_sum: float = 0.0
     memory_window: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -132,13 +133,20 @@ class RankTraining:
         if not math.isfinite(seconds) or seconds < 0:
             return
         times = min(times, MOST_REPEATS)
-        place = bisect_left(BUCKETS, seconds)
-        self.buckets[place] += times
-        fine = math.ceil(math.log2(min(max(seconds, SHORTEST), LONGEST)) * FINENESS)
-        self.native[fine] = self.native.get(fine, 0) + times
+        place = math.ceil(math.log2(min(max(seconds, SHORTEST), LONGEST)) * FINENESS)
+        self.durations[place] = self.durations.get(place, 0) + times
         self.duration_sum += seconds * times
         if self.last_step is not None and time is not None:
-            self.exemplars[place] = Exemplar(self.last_step, seconds, time)
+            self.exemplars[min(max(place, FIRST), LAST + 1)] = Exemplar(self.last_step, seconds, time)
+
+    def count_durations(self) -> list[int]:
+        """How many steps took at most as long as each of BUCKETS, and last how many there were."""
+        counts = dict(self.durations)
+        found, total = [], sum(count for place, count in counts.items() if place < FIRST)
+        for place in range(FIRST, LAST + 1):
+            total += counts.get(place, 0)
+            found.append(total)
+        return [*found, sum(counts.values())]
 
     def quantiles(self) -> list[tuple[float, float]]:
         """(quantile, memory in MB) over the newest values; empty without any."""
@@ -157,8 +165,7 @@ class RankTraining:
             "first_time": self.first_time,
             "values": dict(self.values),
             "metrics": dict(self.metrics),
-            "buckets": list(self.buckets),
-            "native": {str(number): count for number, count in self.native.items()},
+            "durations": {str(place): count for place, count in self.durations.items()},
             "duration_sum": self.duration_sum,
             "memory_count": self.memory_count,
             "memory_sum": self.memory_sum,
@@ -168,9 +175,6 @@ class RankTraining:
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> RankTraining:
         """What `as_json` made and JSON gave back; raises ValueError or TypeError for something else."""
-        buckets = [int(item) for item in data["buckets"]]
-        if len(buckets) != len(BUCKETS) + 1:
-            raise ValueError("other buckets")
         first, last = number(data.get("first_step")), number(data.get("last_step"))
         return cls(
             steps_total=float(data["steps_total"]),
@@ -180,8 +184,8 @@ class RankTraining:
             first_time=number(data.get("first_time")),
             values=_parse_numbers(data.get("values")),
             metrics=_parse_numbers(data.get("metrics")),
-            buckets=buckets,
-            native={int(number): int(count) for number, count in data["native"].items()},
+            # Once they were called `native`.
+            durations={int(place): int(count) for place, count in data.get("durations", data.get("native")).items()},
             duration_sum=float(data["duration_sum"]),
             memory_count=int(data["memory_count"]),
             memory_sum=float(data["memory_sum"]),

@@ -96,7 +96,7 @@ def _step_heatmap(chosen: str) -> heatmap.Panel:
         .description("All steps of all ranks; a second band is a straggler or an uneven batch")
         .datasource(SOURCE)
         .with_target(
-            _target(Query(f"sum by (le) (rate(training_step_duration_seconds_bucket{chosen}{RATE}))", "{{le}}"), "A")
+            _target(Query(queries.durations(f"{chosen}{RATE}"), "{{le}}"), "A")
             .format(PromQueryFormat.HEATMAP)
             .exemplar(True)
         )
@@ -109,11 +109,7 @@ def _step_heatmap(chosen: str) -> heatmap.Panel:
 
 def _step_quantiles(chosen: str) -> timeseries.Panel:
     asked = [
-        Query(
-            f"histogram_quantile({share}, sum by (le) (rate(training_step_duration_seconds_bucket{chosen}{RATE})))",
-            f"p{share * 100:.0f}",
-        )
-        for share in (0.5, 0.9, 0.99)
+        Query(queries.duration_quantile(share, f"{chosen}{RATE}"), f"p{share * 100:.0f}") for share in (0.5, 0.9, 0.99)
     ]
     return _lines("Step duration quantiles", asked, "s").span(12).height(8)
 

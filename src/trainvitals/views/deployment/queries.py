@@ -45,6 +45,35 @@ def once(expression: str) -> str:
     return f"max by (host, uuid) ({expression})"
 
 
+_DURATION = "training_step_duration_seconds"
+
+
+def mean_duration(window: str) -> str:
+    """Of the steps in `{...}[5m]`, by rank. A server that asks for native histograms has only those."""
+    native = f"rate({_DURATION}{window})"
+    classic = f"rate({_DURATION}_sum{window}) / rate({_DURATION}_count{window})"
+    return f"{classic} or histogram_sum({native}) / histogram_count({native})"
+
+
+def durations(window: str) -> str:
+    """How many steps a second took how long."""
+    return f"{_classic_durations(window)} or {_native_durations(window)}"
+
+
+def duration_quantile(share: float, window: str, *by: str) -> str:
+    """Of the steps in `{...}[5m]`, by these labels."""
+    classic, native = _classic_durations(window, *by), _native_durations(window, *by)
+    return f"histogram_quantile({share}, {classic}) or histogram_quantile({share}, {native})"
+
+
+def _classic_durations(window: str, *by: str) -> str:
+    return f"sum by ({', '.join(('le', *by))}) (rate({_DURATION}_bucket{window}))"
+
+
+def _native_durations(window: str, *by: str) -> str:
+    return f"sum by ({', '.join(by)}) (rate({_DURATION}{window}))"
+
+
 def series(table: str, metric: str, spelling: Spelling) -> str:
     """The name of the series of a catalog metric that is a number."""
     export = names.export_of(table, metric, spelling)
@@ -61,13 +90,7 @@ def queries_of(panel: Panel, spelling: Spelling) -> list[Query]:
     if panel.metrics[0] in names.PHASES:
         return [Query(f"training_phase_duration_seconds{chosen}", f"{{{{phase}}}} ({legend})")]
     if panel.metrics == ("batch_time",):
-        return [
-            Query(
-                f"rate(training_step_duration_seconds_sum{chosen}{RATE})"
-                f" / rate(training_step_duration_seconds_count{chosen}{RATE})",
-                legend,
-            )
-        ]
+        return [Query(mean_duration(f"{chosen}{RATE}"), legend)]
     columns = panel.without_validation  # Prometheus has validation under the names that were logged
     found = [
         Query(

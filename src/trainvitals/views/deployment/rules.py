@@ -18,7 +18,7 @@ from trainvitals.alerts.rules import Rule, parse_wait
 from trainvitals.conditions import Condition, Conditions, PrometheusRule
 from trainvitals.exporters import names
 from trainvitals.exporters.names import Spelling
-from trainvitals.views.deployment.queries import once
+from trainvitals.views.deployment.queries import duration_quantile, mean_duration, once
 
 STEP_WINDOWS = ("2m", "1h")
 """A wait in steps is over when so many were done in one of these and the condition held in all of it: soon where steps
@@ -35,12 +35,12 @@ class Recording(NamedTuple):
 RECORDINGS: tuple[Recording, ...] = (
     Recording(
         "rank:training_step_duration_seconds:mean5m",
-        "rate(training_step_duration_seconds_sum[5m]) / rate(training_step_duration_seconds_count[5m])",
+        mean_duration("[5m]"),
     ),
     *(
         Recording(
             f"run:training_step_duration_seconds:p{round(share * 100)}_5m",
-            f"histogram_quantile({share}, sum by (le, run, project) (rate(training_step_duration_seconds_bucket[5m])))",
+            duration_quantile(share, "[5m]", "run", "project"),
         )
         for share in (0.5, 0.99)
     ),
