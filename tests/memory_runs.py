@@ -17,7 +17,17 @@ import numpy as np
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import layout
 from trainvitals.journal.console import show
-from trainvitals.journal.contracts import Extent, MediaItem, RunRef, Series, States, TextFile, TextKind, TextPart
+from trainvitals.journal.contracts import (
+    Extent,
+    MediaItem,
+    Patch,
+    RunRef,
+    Series,
+    States,
+    TextFile,
+    TextKind,
+    TextPart,
+)
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.benchmark import Benchmark
 from trainvitals.journal.documents.findings import FindingsFile
@@ -49,6 +59,7 @@ class MemoryRun:
     histograms: list[Row] = field(default_factory=list)
     media: list[MediaItem] = field(default_factory=list)
     findings: FindingsFile | None = None
+    patches: list[Patch] = field(default_factory=list)
 
     @classmethod
     def of_folder(cls, folder: Path) -> MemoryRun:
@@ -69,6 +80,7 @@ class MemoryRun:
             [row for name in reader.histogram_names() for row in reader.histograms(name)],
             [replace(item, read=partial(bytes, item.read())) for item in reader.media()],
             reader.findings(),
+            [replace(item, read=partial(bytes, item.read())) for item in reader.patches() if not item.about.missing],
         )
 
 
@@ -341,6 +353,9 @@ class MemoryReader:
         return TextPart(name, len(data), start, start + rest.rfind(b"\n") + 1, start > begin, text)
 
     # -- media
+
+    def patches(self) -> list[Patch]:
+        return self._run.patches
 
     def media(self) -> list[MediaItem]:
         return list(self._run.media)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE
 
+from trainvitals import runtime
 from trainvitals.trainer import git as git_facts
 from trainvitals.trainer.git import find_repository, read_git, read_head
 
@@ -42,6 +43,7 @@ def git(folder: Path, *arguments: str) -> str:
 def time_for_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """A git that is slow on a busy machine is not what these tests are about."""
     monkeypatch.setattr(git_facts, "STATUS_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(git_facts, "PATCH_TIMEOUT", PATIENCE)
 
 
 @pytest.fixture
@@ -212,10 +214,10 @@ def test_git_is_asked_without_locks_hooks_or_a_folder_from_elsewhere(repository:
     }
     read_git(repository, environ)
     lines = seen.read_text().splitlines()
-    assert lines[0] == "-c core.fsmonitor=false -c core.hooksPath=/dev/null status --porcelain --untracked-files=no"
+    safe = "-c core.fsmonitor=false -c core.hooksPath=/dev/null"
+    assert lines[0] == f"-C {repository} {safe} status --porcelain --untracked-files=no"
     assert "GIT_OPTIONAL_LOCKS=0" in lines
     assert not any(line.startswith(("GIT_DIR=", "GIT_INDEX_FILE=")) for line in lines)
-    assert lines[-1] == str(repository)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +241,97 @@ def test_a_pointer_to_nowhere_is_no_repository(tmp_path: Path) -> None:
     assert read_git(tmp_path, ENVIRON) == {}
 
 
+def test_a_patch_makes_the_same_files_from_a_clean_checkout(repository: Path, tmp_path: Path) -> None:
+    (repository / "gone.txt").write_text("x\n")
+    (repository / "raw.bin").write_bytes(bytes(range(256)))
+    (repository / "old.txt").write_bytes("größe\r\n".encode("latin-1"))
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "second")
+    (repository / "train.py").write_text("lr = 2  # größer\n")
+    (repository / "raw.bin").write_bytes(bytes(range(255, -1, -1)) * 3)
+    (repository / "gone.txt").unlink()
+    (repository / "staged file.py").write_text("new = True")
+    git(repository, "add", "staged file.py")
+    (repository / "untracked.py").write_text("no = True\n")
+    for name in ("diff.noprefix", "diff.relative", "diff.mnemonicPrefix"):
+        git(repository, "config", name, "true")
+    (repository / "old.txt").write_bytes("grö\xdfer\r\n".encode("latin-1"))
+    patch = git_facts.read_patch(repository, git(repository, "rev-parse", "HEAD"), ENVIRON, 100_000)
+    checkout = tmp_path / "checkout"
+    git(tmp_path, "clone", "-q", str(repository), str(checkout))
+    (tmp_path / "patch").write_bytes(patch)
+    git(checkout, "apply", str(tmp_path / "patch"))
+
+    def files(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    assert files(checkout) == {name: data for name, data in files(repository).items() if name != "untracked.py"}
+
+
+def test_a_patch_is_of_the_commit_that_the_run_has_recorded(repository: Path) -> None:
+    before = git(repository, "rev-parse", "HEAD")
+    (repository / "train.py").write_text("lr = 2\n")
+    git(repository, "commit", "-q", "-a", "-m", "second")
+    assert b"+lr = 2" in git_facts.read_patch(repository, before, ENVIRON, 100_000)
+
+
+def why_no_patch(root: Path, commit: str, environ: dict[str, str], most_bytes: int = 100_000) -> str:
+    with pytest.raises(git_facts.NoPatch) as caught:
+        git_facts.read_patch(root, commit, environ, most_bytes)
+    return str(caught.value)
+
+
+def test_why_there_is_no_patch(repository: Path, tmp_path: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    assert why_no_patch(repository, commit, ENVIRON) == "empty"
+    (repository / "train.py").write_text("lr = 2\n" * 1000)
+    size = len(git_facts.read_patch(repository, commit, ENVIRON, 100_000))
+    assert len(git_facts.read_patch(repository, commit, ENVIRON, size)) == size
+    assert why_no_patch(repository, commit, ENVIRON, size - 1) == "too_large"
+    assert why_no_patch(tmp_path, commit, ENVIRON) == "failed"
+    assert why_no_patch(tmp_path / "nowhere", commit, ENVIRON) == "failed"
+    assert why_no_patch(repository, "--output=x", ENVIRON) == "failed"
+    assert why_no_patch(repository, "0" * 40, ENVIRON) == "failed"
+    assert why_no_patch(repository, commit, {**ENVIRON, "PATH": str(tmp_path)}) == "failed"
+
+
+@pytest.mark.promise("a diff is endless, or git hangs", "it is read up to its limit, and git is ended")
+def test_git_that_prints_or_waits_without_end_is_ended(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "pid"
+    commit = git(repository, "rev-parse", "HEAD")
+    answer = f'case "$*" in *config*) exit 0;; esac; echo $$ > {pid}; '
+    endless = stand_in(tmp_path / "endless", answer + "exec cat /dev/zero")
+    assert why_no_patch(repository, commit, endless) == "too_large"
+    assert not runtime.is_same_process(int(pid.read_text()), None)
+    hanging = stand_in(tmp_path / "hanging", answer + "exec sleep 600")
+    monkeypatch.setattr(git_facts, "_list_filters", lambda *_: [])  # which may take longer than this on a busy machine
+    monkeypatch.setattr(git_facts, "PATCH_TIMEOUT", 0.5)
+    assert why_no_patch(repository, commit, hanging) == "timeout"
+    assert not runtime.is_same_process(int(pid.read_text()), None)
+
+
+def test_a_huge_changed_file_takes_no_memory(repository: Path) -> None:
+    with open(repository / "huge.bin", "wb") as file:
+        file.truncate(300 << 20)  # a hole: no disk either
+    git(repository, "add", "-N", "huge.bin")
+    assert why_no_patch(repository, git(repository, "rev-parse", "HEAD"), ENVIRON, 1000) in ("failed", "too_large")
+
+
+def test_untracked_files_are_named_and_counted_up_to_a_limit(repository: Path) -> None:
+    assert git_facts.read_untracked(repository, ENVIRON, 10) == ([], False)
+    (repository / ".gitignore").write_text("*.log\n")
+    (repository / "train.log").touch()
+    (repository / "new.py").touch()
+    (repository / "data").mkdir()
+    (repository / "data" / "loop").symlink_to(repository)
+    for number in range(50):
+        (repository / "data" / f"{number}.csv").touch()
+    assert git_facts.read_untracked(repository, ENVIRON, 10) == ([".gitignore", "data/", "new.py"], False)
+    assert git_facts.read_untracked(repository, ENVIRON, 2) == ([".gitignore", "data/"], True)
+
+
 @pytest.mark.promise("a repository names programs in its configuration", "looking at its state starts none of them")
 def test_a_hostile_repository_starts_no_program(repository: Path, tmp_path: Path) -> None:
     mark = tmp_path / "started"
@@ -255,9 +348,15 @@ def test_a_hostile_repository_starts_no_program(repository: Path, tmp_path: Path
     (repository / ".git" / "info" / "attributes").write_text("*.py diff=evil filter=evil\n*.txt filter=a=b\n")
     for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit"):
         shutil.copy(program, repository / ".git" / "hooks" / hook)
+    commit = git(repository, "rev-parse", "HEAD")
     (repository / "train.py").write_text("lr = 3\n")
     (repository / ".gitattributes").write_text("*.txt diff=evil\n")
     assert read_git(repository, ENVIRON)["dirty"] is True
+    patch = git_facts.read_patch(repository, commit, ENVIRON, 100_000)
+    assert b"-lr = 1\n+lr = 3\n" in patch
+    assert ".gitattributes" in git_facts.read_untracked(repository, ENVIRON, 10)[0]
     assert not mark.exists(), mark.read_text()
-    subprocess.run(["git", "status"], cwd=repository, env=ENVIRON, capture_output=True, check=False)
-    assert mark.exists(), "the trap works"
+    for trap in ("status", "diff"):
+        subprocess.run(["git", trap], cwd=repository, env=ENVIRON, capture_output=True, check=False)
+        assert mark.exists(), "the trap works"
+        mark.unlink()

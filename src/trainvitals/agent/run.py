@@ -223,6 +223,7 @@ class WatchedRun:
             self._clean_up()
             return
         self._account.look(now)
+        self._parts.look_at_patch(self._account.file, self.attempt)
         self._follow(now)
         self._drain()
         self._rank_watch.look(now, ended)

@@ -12,6 +12,7 @@ from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.losses import Losses
+from trainvitals.agent.patches import Patches
 from trainvitals.agent.program_files import ProgramFiles
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.row_exporting import RowExporting, find_incomplete
@@ -64,7 +65,8 @@ class RunParts:
         self._losses = Losses(self.lines, self.training_log)
         self.alerting = Alerting(context, context.file_name("alerts", attempt), ranks, self.holding, self.lines)
         self.program_files = ProgramFiles(context)
-        self._follows_programs = False
+        self._patches = Patches(context)
+        self._is_trusted = False
         self.row_exports: RowExporting | None = None
         self._environment: Mapping[str, str] | None = None
 
@@ -82,7 +84,7 @@ class RunParts:
         self.alerting.start(pid, self.training_log.acknowledged)
         self.relay.add(self.alerting)
         self.lines.listen = self.alerting.see_sample
-        self._follows_programs = distrust is None
+        self._is_trusted = distrust is None
         if distrust is None:
             run = self._describe_run(pid, attempt)
             self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
@@ -163,8 +165,13 @@ class RunParts:
 
     def look_at_program_files(self, now: float) -> None:
         """Follow what the program logs to files of other trackers."""
-        if self._follows_programs and self.program_files.look(now):
+        if self._is_trusted and self.program_files.look(now):
             self.relay.ask_again()
+
+    def look_at_patch(self, run: RunFile, attempt: int) -> None:
+        """Keep what was changed in its repository. Another user who may write run.json does not get to name one."""
+        if self._is_trusted:
+            self._patches.look(run, attempt)
 
     def are_program_files_read(self, now: float) -> bool:
         """Whether all that the program has logged to files is in the run, now that it has ended."""

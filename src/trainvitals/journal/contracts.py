@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainvitals.journal.documents.findings import FindingsFile
+from trainvitals.journal.documents.patch import PatchFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.identity import Participant
@@ -105,6 +106,15 @@ class MediaItem:
     """What else is known of it, such as `bytes`, `caption`, `width`: as its writer noted it."""
     read: Callable[[], bytes]
     """Its content; raises JournalError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What was changed in the repository of a run before an attempt of it, or why that is not known."""
+
+    about: PatchFile
+    read: Callable[[], bytes]
+    """The patch, byte by byte, where one was kept; raises JournalError."""
 
 
 class RowFeed(Protocol):
@@ -201,6 +211,10 @@ class Reader(Protocol):
     def texts(self, kind: TextKind) -> list[TextFile]: ...
 
     def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart: ...
+
+    def patches(self) -> list[Patch]:
+        """In order of the attempts of which anything is known."""
+        ...
 
     # -- media
 

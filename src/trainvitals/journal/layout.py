@@ -27,6 +27,7 @@ SIDE = ".minmax.parquet"
 STACKS = "stacks"
 MEDIA = "media"
 BENCHMARKS = "benchmarks"
+PATCHES = "patches"
 REPORTS = "reports"
 STAMP_FORMAT = "%Y%m%d_%H%M%S"
 

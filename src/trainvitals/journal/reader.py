@@ -24,9 +24,9 @@ import numpy as np
 
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout, media, texts
+from trainvitals.journal import layout, media, patches, texts
 from trainvitals.journal.benchmarks import list_benchmarks, read_benchmarks
-from trainvitals.journal.contracts import Extent, MediaItem, Series, States, TextFile, TextKind, TextPart
+from trainvitals.journal.contracts import Extent, MediaItem, Patch, Series, States, TextFile, TextKind, TextPart
 from trainvitals.journal.cursor import Cursor, count_lines, count_rows
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.benchmark import Benchmark
@@ -306,6 +306,10 @@ class RunReader:
     def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart:
         """The end of one text, at most `limit` bytes of it and not before byte `after`."""
         return texts.read_text(self.folder, kind, name, limit, after)
+
+    def patches(self) -> list[Patch]:
+        """What was changed in the run's repository, in order of the attempts of which anything is known."""
+        return patches.list_patches(self.folder)
 
     # -- media
 

@@ -296,6 +296,9 @@ class Settings:
 
     # run.json
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")
+    git_patch_kb = Setting(
+        256, integer(0, 4096), "Keep uncommitted changes with the run as a patch of at most this many KB; 0: never"
+    )
     capture_env = Setting(
         _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are still redacted"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import pytest
 from made_runs import write
 
 from trainvitals import runtime
+from trainvitals.journal.documents.patch import PatchFile
+from trainvitals.journal.patches import write_patch
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
 HOUR = 3600
@@ -37,6 +40,32 @@ def test_no_runs_is_said_with_what_to_type(machine: Any) -> None:
     assert "no runs" in done.stderr
     assert "trainvitals run -- python train.py" in done.stderr
     assert json.loads(machine.run("runs", "--json").stdout) == []
+
+
+def test_show_prints_the_patch_byte_by_byte(machine: Any, make_run: Callable[..., Path]) -> None:
+    patch = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\r\n+n\xe9w\n"
+    folder = make_run("changed")
+    write_patch(folder, PatchFile(untracked_cut=True), patch, ["new.py"])
+    command = [*PROGRAM, "runs", "show", "changed", "--patch"]
+    done = subprocess.run(command, env=machine.environ, capture_output=True, check=True)
+    assert done.stdout == patch and b"not in the patch: new.py, and more" in done.stderr
+    shown = machine.run("runs", "show", "changed").stdout
+    assert "+1 -1 in 1 file; to print it: --patch" in shown and "untracked: new.py, and more" in shown
+    assert json.loads(machine.run("runs", "show", "changed", "--json").stdout)["patch"]["kept"] is True
+    write_patch(folder, PatchFile(), patch + b"+token = 'abcdef0123456789'\n")
+    done = subprocess.run(command, env=machine.environ, capture_output=True, check=True)
+    assert b"'[redacted]'" in done.stdout and b"redacted in 1 line: the patch may not apply" in done.stderr
+
+
+def test_show_says_why_there_is_no_patch(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("large")
+    write_patch(folder, PatchFile(missing="too_large", limit_kb=256))
+    done = machine.run("runs", "show", "large", "--patch")
+    assert (done.returncode, done.stdout) == (1, "") and "not kept: larger than 256 KB" in done.stderr
+    assert "not kept: larger than 256 KB" in machine.run("runs", "show", "large").stdout
+    make_run("clean", git={"commit": "c" * 40, "dirty": False})
+    done = machine.run("runs", "show", "clean", "--patch")
+    assert done.returncode == 1 and "from commit cccccccccccc without changes" in done.stderr
 
 
 def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path]) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.patch import PatchFile
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.patches import write_patch
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.differences import describe_differences
 
@@ -50,6 +52,18 @@ def test_only_what_differs_is_there_with_the_baseline_first(tmp_path: Path) -> N
     }
     assert describe_differences([first, first]) == []
     assert describe_differences([]) == []
+
+
+def test_patches_that_differ_are_named(tmp_path: Path) -> None:
+    line = b"diff --git a/x b/x\n@@ -1 +1 @@\n+lr = %d\n"
+    readers = [make(tmp_path, name, git={"commit": "c", "dirty": True}) for name in ("one", "two", "three", "four")]
+    for reader, number in zip(readers, (1, 1, 2), strict=False):
+        write_patch(reader.folder, PatchFile(), line % number)
+    assert describe_differences(readers[:2]) == []
+    ((row,),) = (group["rows"] for group in describe_differences(readers))
+    first, second, third, fourth = row["values"]
+    assert row["key"] == "patch" and first == second and fourth is None
+    assert first.startswith("+1 -0 in 1 file (sha256 ") and third.startswith("+1 -0 in 1 file (") and first != third
 
 
 def test_a_run_that_knows_nothing_of_itself_is_compared(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -151,6 +151,9 @@ export class ApiSource implements Source {
   }
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart> {
     return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}${query([["after", after]])}`);
+  }
+  patch(run: string): Promise<PatchText> {
+    return ask(`/runs/${encodeURIComponent(run)}/patch`);
   }
   compare(wanted: ComparisonQuery): Promise<Comparison> {
     return ask(

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
@@ -72,6 +72,11 @@ export class InlineSource implements Source {
   async text(key: string, _kind: string, file: string): Promise<TextPart> {
     const found = this.#find(key).texts?.[file];
     if (!found) throw new SourceError(404, "this file is not in the report");
+    return found;
+  }
+  async patch(key: string): Promise<PatchText> {
+    const found = this.#find(key).patch;
+    if (!found) throw new SourceError(404, "the patch is not in the report");
     return found;
   }
   async compare(query: ComparisonQuery): Promise<Comparison> {

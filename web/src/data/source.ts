@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, PatchText, Run, Runs, SeriesAnswer,
   State, States, Sweep, TextPart,
 } from "./types.ts";
 
@@ -86,6 +86,7 @@ export interface Source {
   diagnosis(run: string): Promise<Diagnosis>;
   benchmarks(run: string): Promise<Benchmarks>;
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart>;
+  patch(run: string): Promise<PatchText>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   curves(query: CurvesQuery): Promise<Curves>;
   sweep(query: SweepQuery): Promise<Sweep>;

@@ -584,6 +584,29 @@ export interface Panels {
   thresholds: (LeveledMetric & Level)[];
 }
 
+// What was changed in the repository of a run since its commit, when its newest attempt began.
+export interface Patch {
+  attempt: number;
+  // Else `title` has the reason
+  kept: boolean;
+  // How large it is, in words
+  title: string;
+  // Why it may not apply; empty if it does
+  warning: string;
+  commit: string;
+  bytes: number;
+  // Names of files that git did not know; their contents are not kept
+  untracked: string[];
+  // There were more
+  untracked_cut: boolean;
+}
+
+export interface PatchText {
+  text: string;
+  // It is only the beginning
+  cut: boolean;
+}
+
 export interface Points {
   series: Increment[];
   // Tables of which some series were left out
@@ -656,6 +679,7 @@ export interface ReportRun {
   diagnosis: Diagnosis;
   benchmarks: Benchmarks;
   texts: Record<string, TextPart>;
+  patch: PatchText | null;
   media: ReportMedia;
 }
 
@@ -749,6 +773,7 @@ export interface Run {
   details: Record<string, unknown>;
   stacks: string[];
   consoles: string[];
+  patch: Patch | null;
   // How many times its model was measured
   benchmarks: number;
 }

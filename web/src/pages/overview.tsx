@@ -9,6 +9,7 @@ import { canEdit, Notes } from "../ui/edit.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, PanelChart, spelling } from "../ui/panel.tsx";
+import { Patch } from "../ui/patch.tsx";
 import { Empty, Fact, Link, runRoute, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
@@ -53,6 +54,7 @@ export function Overview() {
       <Ranks known={known} />
       <Attempts attempts={known.attempts} />
       <RunDetails known={known} />
+      <Patch known={known} />
     </>
   );
 }

@@ -19,6 +19,7 @@ from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import find_co2, prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
 from trainvitals.views.data.media import count_media, format_media
+from trainvitals.views.data.patches import describe_patch, format_untracked
 from trainvitals.views.data.row_exports import describe_export, list_exports
 from trainvitals.views.data.run_details import describe_cost
 from trainvitals.views.data.run_rows import read_row_of
@@ -71,6 +72,7 @@ def make_json(summary: RunSummary, diagnosis: Mapping[str, Any], price: RunPrice
             "media": count_media(reader.media()),
             "damage": asdict(summary.damage),
         },
+        "patch": describe_patch(reader),
         "diagnosis": diagnosis,
     }
     spelled: dict[str, Any] = spell_all(data)
@@ -123,6 +125,7 @@ def draw_details(
         ("command", one_line(run.command or "")),
         ("host", one_line(run.host_name)),
         ("git", _git(run.git or {})),
+        *_patch(reader),
         ("python", one_line(_python(run))),
     ):
         lines += [(key, text)] if text else []
@@ -179,6 +182,16 @@ def _git(git: Mapping[str, Any]) -> str:
     dirty = " with changes" if git.get("dirty") else ""
     branch = f" on {git['branch']}" if git.get("branch") else ""
     return one_line(f"{str(git['commit'])[:12]}{branch}{dirty}")
+
+
+def _patch(reader: Reader) -> list[tuple[str, str]]:
+    found = describe_patch(reader)
+    if found is None:
+        return []
+    size = f"{found['title']}; to print it: --patch" if found["kept"] else found["title"]
+    untracked = format_untracked(found)
+    lines = [("patch", size), ("", found["warning"]), ("", untracked and f"untracked: {untracked}")]
+    return [(word, one_line(text)) for word, text in lines]
 
 
 def _python(run: RunFile) -> str:

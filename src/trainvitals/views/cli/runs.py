@@ -41,6 +41,7 @@ from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.run_search import STATUSES, SearchError, find_unknown, parse_search, search_rows
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
+    from trainvitals.journal.contracts import Reader
     from trainvitals.views.data.shapes import RowJson
 
 # -- list
@@ -156,6 +157,9 @@ def _add_show(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_settings("dir")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument(
+        "--patch", action="store_true", help="print what was changed since the run's commit, for git apply"
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -166,6 +170,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
     settings = resolve_settings(arguments)
     reader = open_run(arguments.run, settings.dir)
+    if arguments.patch:
+        return _print_patch(reader)
     summary = read_summary(reader, FolderRuns(Path(settings.dir)))
     diagnosis = read_findings(reader, settings)
     price = read_price(reader, summary, settings)
@@ -179,6 +185,21 @@ def _show(arguments: argparse.Namespace) -> int:
     if details:
         print()
         print(details)
+    return 0
+
+
+def _print_patch(reader: Reader) -> int:
+    from trainvitals.views.data.patches import describe_patch, explain_missing, find_patch, format_untracked
+
+    found, about = find_patch(reader), describe_patch(reader)
+    if found is None or about is None or not about["kept"]:
+        raise TrainvitalsError(explain_missing(reader))
+    untracked = format_untracked(about)
+    for text in (about["warning"], untracked and f"untracked, not in the patch: {untracked}"):
+        if text:
+            print_line(one_line(text))
+    sys.stdout.buffer.write(found.read())
+    sys.stdout.buffer.flush()
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainvitals.analysis.comparison import compare_configs
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.views.data.patches import find_patch, format_patch
 from trainvitals.views.data.shapes import DifferenceGroupJson
 
 _GIT = {"commit": "commit", "branch": "branch", "remote": "remote", "dirty": "uncommitted changes"}
@@ -36,12 +37,21 @@ def describe_differences(readers: Sequence[Reader]) -> list[DifferenceGroupJson]
 def _describe(reader: Reader) -> dict[str, Mapping[str, Any]]:
     run = reader.info.file
     return {
-        "code": _pick(run.git, _GIT),
+        "code": {**_pick(run.git, _GIT), **_known({"patch": _format_patch(reader)})},
         "command": _known({"command": run.command, "folder": run.cwd}),
         "package": {**_pick(run.python, {"version": "Python"}), **(run.packages or {})},
         "environment": run.environment or {},
         "machine": {**_pick(run.host, _HOST), **_known({"GPUs": _format_gpus(reader), "ranks": _ranks(run)})},
     }
+
+
+def _format_patch(reader: Reader) -> str:
+    """`+12 -3 in 2 files (sha256 1a2b3c4d)`: the last part tells patches of one size apart. Empty if none is known."""
+    found = find_patch(reader)
+    if found is None:
+        return ""
+    digest = f" (sha256 {found.about.sha256[:8]})" if found.about.sha256 else ""
+    return f"{format_patch(found.about)}{digest}"
 
 
 def _ranks(run: RunFile) -> int | None:

@@ -25,6 +25,7 @@ from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.participants import lowest_of
+from trainvitals.views.data.patches import describe_patch
 from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, describe_row, read_row_of
 from trainvitals.views.data.shapes import (
     AlertsJson,
@@ -79,6 +80,7 @@ def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJso
         "details": _details(info),
         "stacks": [file.name for file in reader.texts("stack")],
         "consoles": [file.name for file in reader.texts("console")],
+        "patch": describe_patch(reader),
         "benchmarks": reader.count_benchmarks(),
     }
 

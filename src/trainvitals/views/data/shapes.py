@@ -193,6 +193,24 @@ class AttemptJson(TypedDict):
     cause: str | None
 
 
+class PatchJson(TypedDict):
+    """What was changed in the repository of a run since its commit, when its newest attempt began."""
+
+    attempt: int
+    kept: Annotated[bool, "Else `title` has the reason"]
+    title: Annotated[str, "How large it is, in words"]
+    warning: Annotated[str, "Why it may not apply; empty if it does"]
+    commit: str
+    bytes: int
+    untracked: Annotated[list[str], "Names of files that git did not know; their contents are not kept"]
+    untracked_cut: Annotated[bool, "There were more"]
+
+
+class PatchTextJson(TypedDict):
+    text: str
+    cut: Annotated[bool, "It is only the beginning"]
+
+
 class RunJson(RowJson):
     """Everything about a run but its series."""
 
@@ -212,6 +230,7 @@ class RunJson(RowJson):
     details: Plain
     stacks: list[str]
     consoles: list[str]
+    patch: PatchJson | None
     benchmarks: Annotated[int, "How many times its model was measured"]
 
 
@@ -564,6 +583,7 @@ class ReportRunJson(TypedDict):
     diagnosis: DiagnosisJson
     benchmarks: BenchmarksJson
     texts: dict[str, TextJson]
+    patch: PatchTextJson | None
     media: ReportMediaJson
 
 

@@ -24,9 +24,11 @@ from trainvitals.views.data.clock import read_clock
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.media import collect_media
+from trainvitals.views.data.patches import read_patch_text
 from trainvitals.views.data.series import describe_states, pack_series
 from trainvitals.views.data.shapes import (
     ClockJson,
+    PatchTextJson,
     ReportDataJson,
     ReportRunJson,
     SeriesJson,
@@ -84,6 +86,7 @@ def _describe(key: str, reader: Reader, points: int, conditions: Conditions, pri
         "events": redact(run_details.describe_events(reader, MAX_LINES)),
         "alerts": redact(run_details.describe_alerts(reader, MAX_LINES)),
         "texts": dict(_read_texts(reader)),
+        "patch": _read_patch(reader),
         "media": collect_media(reader),
         "diagnosis": describe_diagnosis(reader, conditions, prices),
         "benchmarks": redact(describe_benchmarks(reader)),
@@ -176,6 +179,13 @@ def _read_clock(reader: Reader, names: Sequence[str]) -> ClockJson | None:
     """Which step was when, so that training curves can be drawn over time without being in the file twice."""
     clock = read_clock(reader, names, points=CLOCK)
     return clock and {"step": clock.steps.astype(np.int64), "time": np.round(clock.times, 3)}
+
+
+def _read_patch(reader: Reader) -> PatchTextJson | None:
+    try:
+        return read_patch_text(reader)
+    except JournalError:
+        return None
 
 
 def _read_texts(reader: Reader) -> Iterable[tuple[str, TextJson]]:

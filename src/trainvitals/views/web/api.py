@@ -31,6 +31,7 @@ from trainvitals.views.data.clock import describe_range
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
+from trainvitals.views.data.patches import read_patch_text
 from trainvitals.views.data.run_search import MAX_COMPARED, SearchError, find_compared, parse_search, search_rows
 from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.data.shapes import (
@@ -50,6 +51,7 @@ from trainvitals.views.data.shapes import (
     MediaTableJson,
     MediaTextJson,
     PanelsJson,
+    PatchTextJson,
     Plain,
     RangeJson,
     RemovedJson,
@@ -294,6 +296,14 @@ def show_stack(web: Web, values: Values) -> TextJson:
 
 def show_console(web: Web, values: Values) -> TextJson:
     return _text(web, "console", values)
+
+
+def show_patch(web: Web, values: Values) -> PatchTextJson:
+    try:
+        with web.runs.reader(values["run"]) as reader:
+            return read_patch_text(reader)
+    except JournalError as error:
+        raise NotFound(error.message) from error
 
 
 def _text(web: Web, kind: TextKind, values: Values) -> TextJson:
@@ -630,6 +640,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "The tail of the program's output",
         show_console,
         (RUN, FILE, AFTER),
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/patch",
+        "What was changed in the run's repository since its commit, as a git patch",
+        show_patch,
+        (RUN,),
         (404,),
     ),
     Endpoint(
