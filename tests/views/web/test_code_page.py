@@ -1,13 +1,15 @@
-"""The code of a run in a browser: its git patch on the overview."""
+"""The code of a run in a browser: its git patch on the overview, and what differs between runs on Compare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.patch import PatchFile
 from trainvitals.journal.patches import write_patch
 from trainvitals.journal.reader import RunReader
@@ -17,12 +19,17 @@ from trainvitals.views.report.document import draw_report
 from .conftest import HOSTILE, Server, Tab, make_run
 
 Open = Callable[..., Tab]
-COMMITS = (("0123456789abcdef" * 3)[:40],)
+COMMITS = ("0123456789abcdef" * 3)[:40], ("fedcba9876543210" * 3)[:40]
 PATCH = f"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-lr = 1\n+lr = 2\n {HOSTILE}\n".encode()
 
 
 def find(root: Path, key: str) -> Path:
     return next(root.glob(f"*/{key}"))
+
+
+def change(root: Path, key: str, **about: Any) -> None:
+    folder = find(root, key)
+    run_folder.write_run(folder, replace(run_folder.read_run(folder), **about))
 
 
 def section(tab: Tab, title: str) -> Any:
@@ -75,3 +82,37 @@ def test_a_report_has_the_patch(open_tab: Open, tmp_path: Path) -> None:
     tab.page.goto(report.as_uri())
     tab.page.get_by_role("button", name="Uncommitted changes").click()
     tab.wait("document.querySelector('pre.patch .added')?.textContent === '+lr = 2\\n'")
+
+
+def test_compare_shows_what_else_differs(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    keys = [make_run(tmp_path, name, steps=20) for name in ("one", "two")]
+    for place, key in enumerate(keys):
+        change(
+            tmp_path,
+            key,
+            git={"commit": COMMITS[place], "branch": "main", "dirty": True},
+            command=f"python train.py --wide {place}",
+            packages={"numpy": "2.0", "torch": f"2.{place}"},
+            host={"name": f"node-{place}"},
+        )
+        write_patch(find(tmp_path, key), PatchFile(), PATCH + b"+more\n" * place)
+    tab = open_tab()
+    tab.page.goto(f"{serve(tmp_path).base}#/compare?run={keys[0]}&run={keys[1]}")
+
+    def rows(title: str) -> list[list[str]]:
+        found = section(tab, title).locator("tbody tr")
+        found.first.wait_for()
+        return [found.nth(at).locator("th, td").all_inner_texts() for at in range(found.count())]
+
+    code = {row[0]: row[1:] for row in rows("Code differences")}
+    assert code["commit"] == [commit[:10] for commit in COMMITS]
+    assert [text.split(" (")[0] for text in code["patch"]] == ["+1 -1 in 1 file", "+2 -1 in 1 file"]
+    assert set(code) == {"commit", "patch"}
+    hints = (
+        section(tab, "Code differences").locator("[title]").evaluate_all("(cells) => cells.map((cell) => cell.title)")
+    )
+    assert set(COMMITS) <= set(hints)
+    assert rows("Command differences") == [["command", "python train.py --wide 0", "python train.py --wide 1"]]
+    assert rows("Package differences") == [["torch", "2.0", "2.1"]]
+    assert rows("Machine differences") == [["host", "node-0", "node-1"]]
+    assert section(tab, "Environment differences").count() == 0

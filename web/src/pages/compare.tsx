@@ -90,12 +90,17 @@ export function Compare() {
 // The longer side goes down the page.
 function Differences({ answer, differing, titles }: { answer: Comparison; differing: Comparison["config"]; titles: string[] }) {
   const keys = differing.map((row) => row.key);
-  const cell = (row: Comparison["config"][number], at: number) => ({ show: formatConfig(row.values[at]), class: at && JSON.stringify(row.values[at]) !== JSON.stringify(row.values[0]) ? "changed" : "" });
+  const cell = (row: Comparison["config"][number], at: number) => ({ ...shorten(formatConfig(row.values[at])), class: at && JSON.stringify(row.values[at]) !== JSON.stringify(row.values[0]) ? "changed" : "" });
   const byRun = titles.length > Math.max(keys.length, 4);
   const rows = byRun
     ? answer.runs.map((row, at) => ({ key: row.key, cells: [{ show: titles[at], class: "first" }, ...differing.map((item) => cell(item, at))] }))
     : differing.map((item) => ({ key: item.key, cells: [{ show: item.key, class: "mono first" }, ...titles.map((_, at) => cell(item, at))] }));
   return <Table columns={[{ title: byRun ? "run" : "key" }, ...(byRun ? keys : titles).map((title) => ({ title }))]} class="by-run" rows={rows} />;
+}
+
+// Of a commit its first characters; all of it in the tooltip.
+function shorten(text: string): { show: string; hint?: string } {
+  return /^[0-9a-f]{40}([0-9a-f]{24})?$/.test(text) ? { show: text.slice(0, 10), hint: text } : { show: text };
 }
 
 function uniqueTitles(names: string[]): string[] {
