@@ -100,6 +100,26 @@ def test_another_attempt_keeps_what_was_edited(tmp_path: Path) -> None:
     assert (run.attempt, run.name, run.notes, run.tags) == (2, "mine", "my notes", ("good",))
 
 
+def test_a_tag_that_was_removed_does_not_come_back_with_another_attempt(tmp_path: Path) -> None:
+    first = trainvitals.init(project="p", dir=tmp_path, tags=["draft", "vit"], agent=False)
+    first.finish()
+    folder = Path(first.folder)
+    assert edit_run(folder, Edit(add_tags=("paper",), remove_tags=("draft",))).untagged == ("draft",)
+    trainvitals.init(project="p", dir=tmp_path, tags=["draft", "vit", "long"], agent=False, resume=folder.name).finish()
+    assert set(run_folder.read_run(folder).tags) == {"long", "paper", "vit"}
+    assert edit_run(folder, Edit(add_tags=("draft",))).untagged == ()
+    trainvitals.init(project="p", dir=tmp_path, tags=["draft"], agent=False, resume=folder.name).finish()
+    assert set(run_folder.read_run(folder).tags) == {"draft", "long", "paper", "vit"}
+
+
+def test_a_writer_that_finds_a_removed_tag_again_does_not_add_it(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    edit_run(folder, Edit(remove_tags=("a",)))
+    known = run_folder.read_run(folder)
+    run_folder.replace_run(folder, replace(known, tags=("a", "b", "d")), known)
+    assert run_folder.read_run(folder).tags == ("b", "d")
+
+
 def test_a_writer_of_the_whole_file_leaves_what_was_edited_since_it_looked(tmp_path: Path) -> None:
     folder = make(tmp_path)
     known = run_folder.read_run(folder)

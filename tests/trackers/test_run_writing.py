@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from waiting import wait_until
 
 from trainvitals import settings as settings_room
 from trainvitals.journal.documents.run import Origin
+from trainvitals.journal.edits import Edit, edit_run
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.segment_writer import Lines
@@ -65,6 +67,18 @@ def test_a_run_that_was_opened_before_goes_on(tmp_path: Path) -> None:
     assert second.folder == first.folder
     assert second.origin.position == {"offset": 10}
     assert _open(tmp_path, origin=Origin(tool="made", place="/elsewhere", key="a")).folder != first.folder
+
+
+def test_tags_that_a_user_added_or_removed_stay_so_when_the_run_is_imported_again(tmp_path: Path) -> None:
+    first = _open(tmp_path, replace(ABOUT, tags=("draft", "vit")))
+    first.save({})
+    first.end("finished")
+    edit_run(first.folder, Edit(add_tags=("paper",), remove_tags=("draft",)))
+    again = _open(tmp_path, replace(ABOUT, tags=("draft", "vit", "new")))
+    again.describe(replace(ABOUT, tags=("draft", "vit", "new")))
+    again.write_file()
+    assert again.folder == first.folder
+    assert set(RunReader(first.folder).info.file.tags) == {"vit", "paper", "new"}
 
 
 def test_rows_behind_the_saved_position_are_not_written_again(tmp_path: Path) -> None:

@@ -42,8 +42,15 @@ class Edit:
                 raise JournalError(f"the {what} cannot be longer than {most:,} characters")
         if len(tags) > max(MAX_TAGS, len(run.tags)):
             raise JournalError(f"a run cannot have more than {MAX_TAGS} tags")
-        edited = {*run.edited, *(["name"] if name != run.name else []), *(["notes"] if notes != run.notes else [])}
-        return replace(run, name=name, notes=notes, tags=tags, edited=tuple(sorted(edited)))
+        changes = {"name": name != run.name, "notes": notes != run.notes, "tags": set(tags) != set(run.tags)}
+        return replace(
+            run,
+            name=name,
+            notes=notes,
+            tags=tags,
+            edited=tuple(sorted({*run.edited, *(field for field, changed in changes.items() if changed)})),
+            untagged=tuple(sorted({*run.untagged, *run.tags} - {*tags})),
+        )
 
 
 def edit_run(folder: Path, edit: Edit) -> RunFile:

@@ -132,13 +132,15 @@ def replace_run(folder: Path, run: RunFile, before: RunFile | None, mode: int = 
 
 def merge_description(found: RunFile, before: RunFile, run: RunFile) -> RunFile:
     """`run`, with the name, notes and tags of `found` except for what `run` has changed of `before`, and a user has
-    not edited."""
+    not edited or removed."""
+    tags = tuple(tag for tag in run.tags if tag not in found.untagged)
     return replace(
         run,
         name=run.name if run.name != before.name and "name" not in found.edited else found.name,
         notes=run.notes if run.notes != before.notes and "notes" not in found.edited else found.notes,
         edited=found.edited,
-        tags=merge_tags(found.tags, before.tags, run.tags),
+        untagged=found.untagged,
+        tags=merge_tags(found.tags, before.tags, tags),
     )
 
 

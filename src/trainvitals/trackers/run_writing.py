@@ -179,13 +179,19 @@ class RunWriter:
             self.file,
             name=(about.name if "name" not in self.file.edited else "") or self.file.name,
             config=self.file.config if about.config is None else {**(self.file.config or {}), **about.config},
-            tags=about.tags or self.file.tags,
+            tags=self._merge_tags(about.tags),
             notes=(about.notes if "notes" not in self.file.edited else "") or self.file.notes,
             started=started,
         )
         if changed != self.file:
             self.file = changed
             self.write_file()
+
+    def _merge_tags(self, tags: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the tracker replace earlier ones of it; where a user has edited them, none of the user's goes."""
+        if "tags" in self.file.edited:
+            return tuple(dict.fromkeys(tag for tag in (*self.file.tags, *tags) if tag not in self.file.untagged))
+        return tags or self.file.tags
 
     def describe_origin(self, **changes: Any) -> None:
         """Other fields of the origin; written with the next `save`."""

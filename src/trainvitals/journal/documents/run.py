@@ -39,7 +39,7 @@ MONITOR = "monitor"
 BENCHMARK = "benchmark"
 """A model, measured by `trainvitals bench`."""
 
-_LASTING = ("id", "name", "project", "created", "edited", "correlation_id")
+_LASTING = ("id", "name", "project", "created", "edited", "untagged", "correlation_id")
 """What every attempt of a run has in common."""
 
 
@@ -130,7 +130,10 @@ class RunFile(Caused):
     tags: tuple[str, ...] = entry(texts, (), always=True)
     notes: str = entry(text, "", always=True)
     edited: tuple[str, ...] = entry(texts, ())
-    """Which of `name` and `notes` a user has edited: another attempt or import leaves those as they are."""
+    """Which of `name`, `notes` and `tags` a user has edited: another attempt or import leaves them as they are, but may
+    add tags."""
+    untagged: tuple[str, ...] = entry(texts, ())
+    """Tags that a user has removed: another attempt or import does not bring them back."""
     correlation_id: str = entry(text, "")
     below: str | None = entry(text, None)
     """The run of the `trainvitals run` around it, if that is another one."""
@@ -223,7 +226,7 @@ def new_run(
             "attempt": attempt,
             "started": started,
             "process": Process.of(pid) if pid is not None else Process(),
-            "tags": tuple(sorted({*(before.tags if before is not None else ()), *tags})),
+            "tags": tuple(sorted({*before.tags, *tags} - {*before.untagged} if before is not None else {*tags})),
             "attempts": (*earlier, first),
             **more,
         },
