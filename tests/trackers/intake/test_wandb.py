@@ -19,6 +19,9 @@ from trainvitals.journal.console import show
 from trainvitals.journal.folder import read_run
 from trainvitals.journal.media import list_rows
 from trainvitals.journal.stop_requests import request_stop
+from trainvitals.settings import resolve
+from trainvitals.trackers.intake.runs import IntakeRuns
+from trainvitals.trackers.run_writing import About
 
 from .conftest import LocalServer, Server, clean_environ, count_rows, run_client
 
@@ -104,6 +107,27 @@ def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Pat
     printed = next(server.run().folder.glob("console.*.log")).read_bytes().decode()
     lines = show(printed).split("\n")  # a line may have come before it was whole, and again when it was
     assert [line for line in lines if line.startswith("line")] == [f"line {step}" for step in range(400)]
+
+
+def test_output_of_a_request_that_a_kill_interrupted_is_kept_once(tmp_path: Path) -> None:
+    settings = resolve({}, environ={}, folder=Path("/"))
+    with IntakeRuns(tmp_path, settings).begin("wandb", "p/abc", About(name="r")) as killed:
+        killed.print_lines(0, ["one", "two"])  # and never saved
+    with IntakeRuns(tmp_path, settings).begin("wandb", "p/abc", About(name="r")) as run:
+        assert run.folder == killed.folder
+        run.print_lines(0, ["one", "two"])
+        run.print_lines(2, ["three"])
+        run.end("finished")
+    (console,) = run.folder.glob("console.*.log")
+    assert show(console.read_text()).splitlines() == ["one", "two", "three"]
+
+
+def test_output_that_the_program_keeps_itself_is_left_alone(tmp_path: Path) -> None:
+    with IntakeRuns(tmp_path, resolve({}, environ={}, folder=Path("/"))).begin("wandb", "p/abc", About()) as run:
+        (run.folder / "console.rank0.log").write_text("of the program\n")
+        run.print_lines(0, ["one"])
+        run.save()
+        assert (run.folder / "console.rank0.log").read_text() == "of the program\n"
 
 
 def test_a_run_is_resumed_where_it_was_and_one_that_is_unknown_is_not(server: Server, tmp_path: Path) -> None:

@@ -124,13 +124,18 @@ class IntakeRun:
     def print_lines(self, offset: int, lines: list[str]) -> None:
         """What the program printed: lines from number `offset` on, of which some may have come before. The last line
         may come again with another text, as a progress bar has it."""
-        known = self.position.get("console")
+        known: Mapping[str, Any] | None = self.position.get("console")
         if self._console is None:
             limit, mode = limit_of(self._settings), self._settings.file_mode
             log = ConsoleLog(self.folder, stem_of(self.participant), limit=limit, mode=mode)
             if known is None and log.path.exists():
                 return  # it is kept already, by the agent or by the program itself
-            if known is not None:
+            if known is None:
+                # Before the first line: whoever goes on after a kill must not take the file for one of others.
+                known = {"lines": 0, "last": "", "inode": 0, "size": 0}
+                self.position["console"] = known
+                self.save()
+            else:
                 log.go_back(ConsolePlace(int(known["inode"]), int(known["size"])))
             self._console = log
         count, last = (int(known["lines"]), str(known["last"])) if known is not None else (0, "")
