@@ -220,16 +220,25 @@ run.finish()
 
 
 def test_step_metrics_count_the_steps(server: Server, tmp_path: Path) -> None:
+    # The client sends definitions when it likes, on a busy machine after the rows: here they come first.
     script = """
-import wandb
+import json, pathlib, sys, time, wandb
+
+def count_definitions():
+    files = pathlib.Path(sys.argv[1]).glob("*/*/run.json")
+    positions = [json.loads(file.read_text()).get("origin", {}).get("position", {}) for file in files]
+    return sum(len(position.get("metrics", [])) for position in positions)
+
 run = wandb.init(project="p")
 run.define_metric("train/global_step")
 run.define_metric("*", step_metric="train/global_step")
+while count_definitions() < 2:
+    time.sleep(0.05)
 for step in range(3):
     run.log({"train/loss": 1.0, "train/global_step": step * 10})
 run.finish()
 """
-    run_client(tmp_path / "work", script, server.client_env)
+    run_client(tmp_path / "work", script, server.client_env, sys.executable, str(server.root))
     assert [row["step"] for row in server.run().rows()] == [0, 10, 20]
 
 
