@@ -635,7 +635,8 @@ def test_the_overview_has_validation_attempts_and_what_the_run_was_made_of(
     details = tab.page.get_by_label("configuration").inner_text().split()
     assert details == ["lr", "0.1", "model.dim", "256"]
     environment = tab.page.get_by_label("environment").inner_text()
-    assert "why" in environment and "command" in environment and "host" in environment
+    assert "command" in environment and "host" in environment
+    assert tab.page.inner_text(".notes").split() == ["a", "why"]
     attempts = tab.page.locator(".section", has=tab.page.get_by_role("heading", name="Attempts")).locator("tbody tr")
     assert [row.split("\t")[3] for row in attempts.all_inner_texts()] == ["0", "20"]
 
