@@ -1,10 +1,16 @@
 // A button that opens a box below it. Escape and a click elsewhere close it; what is inside is made when it opens.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export function Menu({ title, children }: { title: string; children(): ComponentChildren }) {
   const box = useRef<HTMLDetailsElement>(null);
   const [isOpen, setOpen] = useState(false);
+  const [isLeft, setLeft] = useState(false);
+  // Controls wrap, and a button at the left edge of the page has no room for a box to the left of it.
+  useLayoutEffect(() => {
+    const inner = box.current?.querySelector(":scope > div");
+    if (isOpen && inner) setLeft(box.current!.getBoundingClientRect().left + inner.clientWidth < document.documentElement.clientWidth);
+  }, [isOpen]);
   useEffect(() => {
     if (!isOpen) return;
     const close = () => box.current && (box.current.open = false);
@@ -26,7 +32,7 @@ export function Menu({ title, children }: { title: string; children(): Component
   return (
     <details class="menu" ref={box} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{title}</summary>
-      {isOpen && <div>{children()}</div>}
+      {isOpen && <div class={isLeft ? "left" : ""}>{children()}</div>}
     </details>
   );
 }
