@@ -75,7 +75,7 @@ def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def plain(value: Any) -> Any:
     """Without where a run is kept: that is all that may differ."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items() if key not in ("folder", "root", "written")}
+        return {key: plain(item) for key, item in value.items() if key not in ("folder", "root", "version", "written")}
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 

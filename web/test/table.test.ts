@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import type { Metric, Panel, Row, Series } from "../src/data/types.ts";
+import type { Metric, Panel, Row, Runs, Series } from "../src/data/types.ts";
 import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, toggleLog, withQuery } from "../src/logic/route.ts";
 import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
-import { columnTitles, filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
+import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
 
 const row = (more: Partial<Row>): Row => ({
@@ -58,10 +58,26 @@ test("a project and a status are chosen beside the search", () => {
   assert.deepEqual(keys("sweep", "failed"), ["large"]);
 });
 
-test("what is missing comes last, whichever way a table is sorted", () => {
-  const rows = [row({ key: "none" }), row({ key: "low", summary: { loss: 1 } }), row({ key: "high", summary: { loss: 10 } })];
-  assert.deepEqual(sortRows(rows, "summary.loss").map((item) => item.key), ["low", "high", "none"]);
-  assert.deepEqual(sortRows(rows, "-summary.loss").map((item) => item.key), ["high", "low", "none"]);
+// As the server sorts them: tests/views/data/test_run_order.py reads the same cases.
+const orders = JSON.parse(readFileSync(new URL("../../tests/data/run_order.json", import.meta.url), "utf8")) as { rows: Row[]; cases: [string, string[]][] };
+
+test("runs are sorted as the server sorts them, what is missing last", () => {
+  for (const [sort, keys] of orders.cases) assert.deepEqual(sortRows(orders.rows, sort).map((item) => item.key), keys, sort);
+});
+
+test("what changed is merged into what is known", () => {
+  const answer = (more: Partial<Runs>): Runs => ({ total: 2, projects: [], runs: [], version: "s-1", since: null, order: null, ...more });
+  const [a, b] = [row({ key: "a" }), row({ key: "b" })];
+  const known = mergeRuns(null, answer({ runs: [b, a] }));
+  assert.equal(mergeRuns(known, answer({ since: "s-1" })), known, "nothing changed");
+  const renamed = row({ key: "a", name: "new" });
+  const merged = mergeRuns(known, answer({ since: "s-1", version: "s-2", runs: [renamed] }));
+  assert.deepEqual(merged.runs, [b, renamed]);
+  assert.equal(merged.runs[0], b);
+  const c = row({ key: "c" });
+  const fewer = mergeRuns(merged, answer({ since: "s-2", version: "s-3", runs: [c], order: ["c", "a"] }));
+  assert.deepEqual(fewer.runs, [c, renamed]);
+  assert.deepEqual(mergeRuns(fewer, answer({ version: "other-1", runs: [a] })).runs, [a], "another server");
 });
 
 test("runs are grouped by any column, and by each of their tags", () => {
@@ -71,14 +87,24 @@ test("runs are grouped by any column, and by each of their tags", () => {
 
 test("columns that differ are offered before those that are the same", () => {
   const rows = [row({ config: { lr: 1, seed: 1 }, summary: { loss: 1 } }), row({ config: { lr: 2, seed: 1 }, summary: { loss: 1 } })];
-  assert.deepEqual(interesting(rows), ["summary.loss", "config.lr", "config.seed"]);
+  assert.deepEqual(interesting(rows, ["loss"]), ["summary.loss", "config.lr", "config.seed"]);
 });
 
+// As the command orders them: tests/views/data/test_key_metrics.py reads the same cases. The patterns are the server's.
+const metrics = JSON.parse(readFileSync(new URL("../../tests/data/key_metrics.json", import.meta.url), "utf8")) as {
+  ranks: [string, number][]; cases: [Row["summary"][], string[]][];
+};
+const home = readFileSync(new URL("../../src/trainvitals/views/data/key_metrics.py", import.meta.url), "utf8");
+const validated = /^_VALIDATED = "(.*)"$/m.exec(home)![1];
+const keyMetrics = [...home.matchAll(/^ {4}(?:f?"(.*)"|_VALIDATED),$/gm)].map(([, text]) => (text ?? validated).replace("{_VALIDATED}", validated));
+
 test("the metric that most runs have comes first, under whatever name, and what few have last", () => {
-  const named = (count: number, summary: Row["summary"]) => Array.from({ length: count }, () => row({ summary }));
-  const rows = [...named(15, { epoch: 1, "val/loss": 1, "train/loss": 1 }), ...named(5, { epoch: 1, loss: 1 })];
-  assert.deepEqual(interesting(rows), ["summary.train/loss", "summary.val/loss", "summary.epoch", "summary.loss"]);
-  assert.equal(interesting(rows.slice(15))[0], "summary.loss");
+  for (const [summaries, names] of metrics.cases) assert.deepEqual(orderMetrics(summaries, keyMetrics), names);
+  for (const [name, rank] of metrics.ranks) {
+    const lower = metrics.ranks.filter(([, other]) => other < rank).map(([other]) => other);
+    const summary = Object.fromEntries([name, ...lower].map((item) => [item, 1]));
+    assert.equal(orderMetrics([summary], keyMetrics).indexOf(name), lower.length, name);
+  }
 });
 
 test("two columns never have the same title", () => {

@@ -9,13 +9,15 @@ import math
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.stop_requests import find_request
 
 from .conftest import HOSTILE, Server, make_run
@@ -30,6 +32,35 @@ def test_runs_are_listed_newest_first_with_config_and_results(server: Server, ke
     assert [row["key"] for row in found["runs"]] == keys[::-1]
     assert found["projects"] == ["other", "p"]
     assert found["runs"][-1]["config"]["lr"] == 0.1
+
+
+def test_runs_are_sorted_and_given_in_parts_with_the_number_of_all(server: Server) -> None:
+    found = ask(server, "/runs?sort=-config.lr&limit=2").json()
+    assert found["total"] == 3 and [row["config"]["lr"] for row in found["runs"]] == [0.1, 0.1]
+    rest = ask(server, "/runs?sort=-config.lr&limit=2&offset=2").json()
+    assert [row["name"] for row in rest["runs"]] == ["candidate"]
+    names = [row["name"] for row in ask(server, "/runs?sort=name&q=config.lr>0").json()["runs"]]
+    assert names == [HOSTILE, "baseline", "candidate"]
+
+
+def test_only_what_changed_is_sent_again(serve: Callable[..., Server], tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    one, two = make_run(root, "one", steps=1), make_run(root, "two", steps=1)
+    server = serve(root)
+    found = ask(server, "/runs").json()
+    same = ask(server, f"/runs?since={found['version']}").json()
+    assert same == {**found, "runs": [], "since": found["version"]}
+    run_folder.change_run(root / "p" / one, lambda run: replace(run, tags=("new",)))
+    changed = ask(server, f"/runs?since={found['version']}").json()
+    assert [(row["key"], row["tags"]) for row in changed["runs"]] == [(one, ["new"])]
+    assert changed["order"] is None and changed["total"] == 2
+    three = make_run(root, "three", steps=1)
+    wait_until(lambda: ask(server, "/runs").json()["total"] == 3, "the new run is listed")
+    added = ask(server, f"/runs?since={changed['version']}").json()
+    assert [row["key"] for row in added["runs"]] == [three] and added["order"] == [three, two, one]
+    for foreign in ("other-1", f"{found['version']}000", "x"):
+        everything = ask(server, f"/runs?since={foreign}").json()
+        assert everything["since"] is None and len(everything["runs"]) == 3
 
 
 def test_runs_are_found_by_project_status_and_words(server: Server) -> None:
@@ -137,6 +168,7 @@ def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[st
         ("/compare?run={key}&run=gone", 404, "no run 'gone'"),
         ("/compare?run={key}&q=nothing:1", 400, "no run matches 'nothing:1'"),
         ("/compare?q=step>x", 400, "is not a number"),
+        ("/runs?since=a-1&q=b", 400, "'since' is for the list of all runs"),
         ("/runs?q=a+status:fialed", 400, "'fialed' in 'status:fialed' is not a status"),
         ("/nowhere", 404, "not found"),
     ],
@@ -207,12 +239,16 @@ def test_a_run_deleted_while_open_is_a_clear_answer(serve: Callable[..., Server]
     assert ask(server, f"/runs/{key}").status_code == 200
     shutil.rmtree(next(tmp_path.glob(f"*/{key}")))
     answer = ask(server, f"/runs/{key}/series?name=loss")
-    assert answer.status_code == 404 and "was removed" in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    # Which of the two depends on how long ago the server listed the runs.
+    assert answer.status_code == 404 and error["message"] in (f"run {key} was removed", f"no run '{key}'")
+    assert "deleted or moved" in error["hint"]
 
 
 def test_half_a_folder_an_empty_run_and_no_runs_are_fine(serve: Callable[..., Server], tmp_path: Path) -> None:
     server = serve(tmp_path / "runs")
-    assert ask(server, "/runs").json() == {"total": 0, "projects": [], "runs": []}
+    found = ask(server, "/runs").json()
+    assert (found["total"], found["projects"], found["runs"]) == (0, [], [])
     empty = make_run(tmp_path / "runs", "empty", steps=0)
     half = tmp_path / "runs" / "p" / "half"
     half.mkdir()

@@ -1,8 +1,10 @@
-"""The page of all runs in Chromium: columns, search, what a click does, and a server that is gone."""
+"""The page of all runs in Chromium: columns, search, what a click does, very many runs, and a server that is gone."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,56 @@ def test_a_click_on_a_row_opens_the_run_and_a_click_on_its_box_selects_it(
     assert tab.page.url.endswith("#/runs")
     tab.page.locator("tr", has_text="lr2").locator("td[data-title=project]").click()
     tab.wait("location.hash === '#/run/lr2/overview'")
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    for number in range(600):
+        add(tmp_path, "many", f"run{number:03d}", {"lr": number}, {"train/loss": 1.0 - number / 1000})
+    return tmp_path
+
+
+def test_of_very_many_runs_those_in_view_are_drawn_and_all_are_there(
+    many: Path, serve: Callable[..., Server], open_tab: Open
+) -> None:
+    tab = open_tab()
+    tab.page.goto(f"{serve(many).base}#/runs?sort=name")
+    first, last = tab.page.get_by_label("select run000"), tab.page.get_by_label("select run599")
+    first.check()
+    assert tab.page.evaluate("document.querySelector('table.runs').ariaRowCount") == "601"
+    assert last.count() == 0
+    tab.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    last.check()
+    tab.page.get_by_text("2 selected").wait_for()
+    assert first.count() == 0, "what is far from the window is not drawn"
+    assert tab.page.evaluate("document.querySelectorAll('table.runs tbody tr').length") < 200
+    # Onward by key from row to row, as in a table that is all there: box, link, box of the row above.
+    for _ in range(200):
+        tab.page.keyboard.press("Shift+Tab")
+    tab.wait("/^(select )?run499$/.test(document.activeElement.ariaLabel ?? document.activeElement.innerText)")
+    tab.page.get_by_label("search runs").fill("lr<50 -name:run007")
+    tab.page.get_by_text("49 of 600 runs").wait_for()
+    tab.wait(f"{NAMES}.split(',').length === 49")
+    tab.page.get_by_role("button", name="lr").click()
+    tab.page.get_by_role("button", name="lr").click()
+    tab.wait(f"{NAMES}.startsWith('run049,run048')")
+    assert first.is_checked()
+    tab.page.get_by_role("button", name="compare", exact=True).click()
+    tab.wait("location.hash === '#/compare?run=run000&run=run599'")
+
+
+def test_a_change_is_seen_without_sending_the_others_again(
+    many: Path, serve: Callable[..., Server], open_tab: Open
+) -> None:
+    tab = open_tab()
+    tab.page.goto(f"{serve(many).base}#/runs?sort=name")
+    tab.wait(f"{NAMES}.startsWith('run000')")
+    with tab.page.expect_response(lambda answer: "run000-renamed" in answer.text()) as caught:
+        run_folder.change_run(many / "many" / "run000", lambda run: replace(run, name="run000-renamed"))
+    assert [row["id"] for row in caught.value.json()["runs"]] == ["run000"]
+    tab.wait(f"{NAMES}.startsWith('run000-renamed,run001')")
+    shutil.rmtree(many / "many" / "run000")
+    tab.wait(f"{NAMES}.startsWith('run001')")
 
 
 def test_the_list_says_that_the_server_is_gone_and_that_it_is_back(

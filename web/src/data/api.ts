@@ -2,6 +2,7 @@ import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Li
 import type {
   About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
+import { mergeRuns } from "../logic/table.ts";
 
 const BASE = "api/v1";
 
@@ -39,6 +40,7 @@ export class ApiSource implements Source {
   readonly isLive = true;
   readonly asOf = null;
   #waiting = new Map<string, Waiting[]>();
+  #runs: Runs | null = null;
 
   about(): Promise<About> {
     return ask("/about");
@@ -46,8 +48,11 @@ export class ApiSource implements Source {
   panels(): Promise<Panels> {
     return ask("/panels");
   }
-  runs(): Promise<Runs> {
-    return ask("/runs");
+  async runs(): Promise<Runs> {
+    const known = this.#runs;
+    const merged = mergeRuns(known, await ask<Runs>(`/runs${query([["since", known?.version]])}`));
+    this.#runs = merged;
+    return merged;
   }
   run(key: string): Promise<Run> {
     return ask(`/runs/${encodeURIComponent(key)}`);

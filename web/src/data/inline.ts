@@ -28,7 +28,7 @@ export class InlineSource implements Source {
   }
   async runs(): Promise<Runs> {
     const runs = Object.values(this.#data.runs).map((item) => item.run);
-    return { total: runs.length, projects: [...new Set(runs.map((run) => run.project))], runs };
+    return { total: runs.length, projects: [...new Set(runs.map((run) => run.project))], runs, version: "", since: null, order: null };
   }
   async run(key: string): Promise<Run> {
     return this.#find(key).run;

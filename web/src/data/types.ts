@@ -580,6 +580,8 @@ export interface Panels {
   groups: Group[];
   panels: Panel[];
   scheduled: string[];
+  // Patterns: in a list of runs the metric that matches the first comes first
+  key_metrics: string[];
   metrics: Record<string, Metric[]>;
   thresholds: (LeveledMetric & Level)[];
 }
@@ -779,9 +781,16 @@ export interface Run {
 }
 
 export interface Runs {
+  // How many runs match, also those beyond `limit`
   total: number;
   projects: string[];
   runs: Row[];
+  // To be sent as `since` to get only what changed
+  version: string;
+  // Since when `runs` are those that changed; null: `runs` are all
+  since: string | null;
+  // With `since`, the keys of all runs if they are not the same as then
+  order: string[] | null;
 }
 
 // `y` is null where a value is not finite. `total` and `nonfinite_total` count before downsampling. A band also has

@@ -5,7 +5,7 @@ import type { Comparison, Series, Value } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
-import { compareValues } from "../logic/table.ts";
+import { sortBy } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
 import { panelOf } from "../ui/panel.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
@@ -222,5 +222,5 @@ function sortPlaces(sort: string, answer: Comparison, titles: string[], cells: M
     if (id === "time") return answer.runs[at].seconds;
     return toNumber(cells[at].get(id.slice("metric.".length))?.value);
   };
-  return id ? places.sort((a, b) => compareValues(key(a), key(b), down) || a - b) : places;
+  return id ? sortBy(places, key, down) : places;
 }

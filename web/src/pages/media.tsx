@@ -7,7 +7,7 @@ import { formatClock, formatCount, formatNumber } from "../logic/format.ts";
 import { allSteps, KINDS, stepAt, stepsOf } from "../logic/media.ts";
 import { search } from "../logic/metrics.ts";
 import { first, number } from "../logic/route.ts";
-import { compareValues } from "../logic/table.ts";
+import { sortBy } from "../logic/table.ts";
 import { download } from "../ui/download.ts";
 import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -188,8 +188,8 @@ function Content({ kind, runKey, name, item }: { kind: "table" | "text"; runKey:
 function Rows({ table, name }: { table: MediaTable; name: string }) {
   const [sort, setSort] = useState<{ column: number; down: boolean } | null>(null);
   const [limit, setLimit] = useState(ROWS);
-  const rows = table.rows.map((cells, at) => ({ cells, at }));
-  if (sort) rows.sort((a, b) => compareValues(a.cells[sort.column], b.cells[sort.column], sort.down) || a.at - b.at);
+  const listed = table.rows.map((cells, at) => ({ cells, at }));
+  const rows = sort ? sortBy(listed, (row) => row.cells[sort.column], sort.down) : listed;
   const isNumeric = table.columns.map((_, at) => table.rows.some((row) => typeof row[at] === "number") && table.rows.every((row) => typeof row[at] !== "object" || row[at] === null));
   const order = (column: number) => setSort((now) => (now?.column !== column ? { column, down: isNumeric[column] } : now.down === isNumeric[column] ? { column, down: !now.down } : null));
   return (

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { about, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
+import { about, panels, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
 import { go } from "../data/store.ts";
 import type { Row, Run } from "../data/types.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
@@ -10,16 +10,18 @@ import { findUnknown, parseSearch } from "../logic/search.ts";
 import { columnKind, columnName, columnTitles, compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { canEdit, EditHint, RunForm, TagForm } from "../ui/edit.tsx";
 import { Icon } from "../ui/icons.tsx";
+import { LongTable } from "../ui/long_table.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
-import { Table, type TableColumn } from "../ui/table.tsx";
+import type { TableColumn, TableRow } from "../ui/table.tsx";
 import { RunCharts } from "./run_charts.tsx";
 import { RunSweep } from "./run_sweep.tsx";
 
-const SHOWN = 100;
+const MOST_GROUPS = 50;
 const USUAL_COLUMNS = 6;
 const MOST_GROUPINGS = 60;
 const VIEWS = [["", "Table"], ["charts", "Charts"], ["sweep", "Sweep"]] as const;
+const NONE: Row[] = [];
 const OWN_TITLES = ["select", "run", "status", "step", "time", "started", "project", "tags"];
 
 export function Runs() {
@@ -36,19 +38,21 @@ export function Runs() {
   const place = project ? `columns.${project}` : "columns";
   const columns = useSignal<ReadonlyMap<string, ColumnId[] | null>>(new Map());
   const wanted = columns.value.has(place) ? columns.value.get(place)! : parseColumns(remembered(place));
-  const [limit, setLimit] = useState(SHOWN);
+  const [groupLimit, setGroupLimit] = useState(MOST_GROUPS);
   const [doomed, setDoomed] = useState<Row[]>([]);
   const [edited, setEdited] = useState<Run | null>(null);
   const [isTagging, setTagging] = useState(false);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => void refreshRuns(), []);
-  const all = answer?.runs ?? [];
+  const all = answer?.runs ?? NONE;
+  const keyMetrics = panels.value?.key_metrics ?? [];
   const { parts, problem } = useMemo(() => parseSearch(text), [text]);
   const rows = useMemo(() => sortRows(filterRows(all, { parts, status, project }), sort), [all, parts, status, project, sort]);
-  const usual = useMemo(() => interesting(rows).slice(0, USUAL_COLUMNS), [rows]);
+  const usual = useMemo(() => interesting(rows, keyMetrics).slice(0, USUAL_COLUMNS), [rows]);
   const extra = wanted ?? usual;
   const titles = columnTitles(extra, OWN_TITLES);
-  const possible = useMemo(() => interesting(filterRows(all, { parts: [], status: "", project })), [all, project]);
+  const possible = useMemo(() => interesting(filterRows(all, { parts: [], status: "", project }), keyMetrics), [all, project]);
+  const byKey = useMemo(() => new Map(all.map((row) => [row.key, row])), [all]);
   const groups = useMemo(() => groupRows(rows, group), [rows, group]);
   const chooseColumns = (ids: ColumnId[] | null) => {
     columns.value = new Map(columns.value).set(place, ids);
@@ -79,7 +83,7 @@ export function Runs() {
     chosen.value = next;
   };
   // In the order of selection: the first is the baseline of a comparison.
-  const picked = [...chosen.value].flatMap((key) => all.find((row) => row.key === key) ?? []);
+  const picked = [...chosen.value].flatMap((key) => byKey.get(key) ?? []);
   const remove = async () => {
     for (const row of doomed) await source.value!.remove(row.key).catch(setError);
     chosen.value = new Set();
@@ -87,6 +91,28 @@ export function Runs() {
     await refreshRuns();
   };
   const edit = () => void source.value!.run(picked[0].key).then(setEdited, setError);
+  const shownColumns = [
+    { title: "select", head: <span class="sr">select</span> },
+    column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
+    ...extra.map((id) => column(id, titles.get(id)!, true)),
+    column("tags", "tags"),
+  ];
+  const rowOf = (row: Row): TableRow => ({
+    key: row.key,
+    class: chosen.value.has(row.key) ? "picked" : "",
+    onOpen: (event) => (event.ctrlKey || event.metaKey ? void open(formatRoute(runRoute(row.key)), "_blank") : go(runRoute(row.key))),
+    cells: [
+      { show: <input type="checkbox" aria-label={`select ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
+      { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
+      { show: <RunStatus row={row} />, hint: row.cause ?? "", class: "state" },
+      row.step?.toLocaleString("en-US") ?? "–",
+      formatSpan(row.seconds),
+      { show: <time title={row.started ?? ""}>{formatClock(row.started)}</time> },
+      row.project,
+      ...extra.map((id) => show(row, id)),
+      { show: row.tags.length > 0 && row.tags.map((item) => <span class="badge" key={item}>{item}</span>) },
+    ],
+  });
   const statuses = [...new Set(all.map((row) => row.status))].sort();
   return (
     <main class="page" id="main">
@@ -97,6 +123,7 @@ export function Runs() {
         {source.value!.isLive && <div class="views" role="group" aria-label="view">{VIEWS.map(([id, title]) => <button type="button" key={id} class={view === id ? "on" : ""} aria-pressed={view === id} onClick={() => setQuery({ view: id || undefined })}>{title}</button>)}</div>}
         {view === "" && <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />}
         {view === "" && <Menu title="columns">{() => <ColumnChoice possible={possible} chosen={extra} isUsual={wanted === null} onChange={chooseColumns} />}</Menu>}
+        {(rows.length < all.length || all.length < answer.total) && <span class="note" role="status">{formatMatches(rows.length, all.length, answer.total)}</span>}
       </div>
       {problem && <p class="search-problem" role="status"><b>{problem.message}</b>: {problem.hint}</p>}
       {chosen.value.size > 0 && (
@@ -117,39 +144,25 @@ export function Runs() {
       {rows.length === 0 && <Empty title="No runs match these filters"><p>{[findUnknown(all, parts), `${formatCount(all.length, "run")} in total`].filter(Boolean).join("; ")}.</p></Empty>}
       {view === "charts" && rows.length > 0 && <RunCharts rows={rows} possible={possible} />}
       {view === "sweep" && rows.length > 0 && <RunSweep rows={rows} />}
-      {view === "" && groups.map((part) => (
+      {view === "" && groups.slice(0, groupLimit).map((part) => (
         <section class="section" key={part.name}>
-          {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
-          <Table
-            class="runs"
-            columns={[
-              { title: "select", head: <span class="sr">select</span> },
-              column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
-              ...extra.map((id) => column(id, titles.get(id)!, true)),
-              column("tags", "tags"),
-            ]}
-            rows={part.rows.slice(0, limit).map((row) => ({
-              key: row.key,
-              class: chosen.value.has(row.key) ? "picked" : "",
-              onOpen: (event) => (event.ctrlKey || event.metaKey ? void open(formatRoute(runRoute(row.key)), "_blank") : go(runRoute(row.key))),
-              cells: [
-                { show: <input type="checkbox" aria-label={`select ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
-                { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
-                { show: <RunStatus row={row} />, hint: row.cause ?? "", class: "state" },
-                row.step?.toLocaleString("en-US") ?? "–",
-                formatSpan(row.seconds),
-                { show: <time title={row.started ?? ""}>{formatClock(row.started)}</time> },
-                row.project,
-                ...extra.map((id) => show(row, id)),
-                { show: row.tags.length > 0 && row.tags.map((item) => <span class="badge" key={item}>{item}</span>) },
-              ],
-            }))}
-          />
-          {part.rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + 500)}>show more ({(part.rows.length - limit).toLocaleString("en-US")} hidden)</button>}
+          {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length.toLocaleString("en-US")}</span></header>}
+          {part.rows.length > 0 && <LongTable class="runs" columns={shownColumns} items={part.rows} keyOf={keyOf} rowOf={rowOf} />}
         </section>
       ))}
+      {view === "" && groups.length > groupLimit && <button type="button" class="more" onClick={() => setGroupLimit(groupLimit + MOST_GROUPS)}>show more groups ({(groups.length - groupLimit).toLocaleString("en-US")} hidden)</button>}
     </main>
   );
+}
+
+function keyOf(row: Row): string {
+  return row.key;
+}
+
+// "312 of 10,000 runs"; beyond what a server sends at once, of which of them.
+function formatMatches(count: number, listed: number, total: number): string {
+  const from = listed < total ? `the newest ${listed.toLocaleString("en-US")} of ${total.toLocaleString("en-US")} runs` : formatCount(listed, "run");
+  return count < listed ? `${count.toLocaleString("en-US")} of ${from}` : from;
 }
 
 function ColumnChoice({ possible, chosen, isUsual, onChange }: { possible: ColumnId[]; chosen: ColumnId[]; isUsual: boolean; onChange(ids: ColumnId[] | null): void }) {

@@ -25,18 +25,22 @@ export interface TableRow {
   below?: ComponentChildren;
 }
 
-export function Table({ columns, rows, class: name }: { columns: TableColumn[]; rows: TableRow[]; class?: string }) {
+// `part`: the rows are only those from `from` on of `count`, with this much space in place of the others.
+export function Table({ columns, rows, class: name, part }: { columns: TableColumn[]; rows: TableRow[]; class?: string; part?: { from: number; count: number; above: number; below: number } }) {
+  const space = (where: string, height: number | undefined) => height ? <tr key={where} class="space" aria-hidden="true" style={{ height: `${height}px` }}><td colSpan={columns.length} /></tr> : null;
   return (
     <div class="table-box">
-      <table class={name}>
+      <table class={name} aria-rowcount={part && part.count + 1}>
         <thead>
-          <tr>{columns.map((column) => <th key={column.title} class={column.right ? "right" : ""} aria-sort={column.sorted}>{column.head ?? column.title}</th>)}</tr>
+          <tr aria-rowindex={part && 1}>{columns.map((column) => <th key={column.title} class={column.right ? "right" : ""} aria-sort={column.sorted}>{column.head ?? column.title}</th>)}</tr>
         </thead>
         <tbody>
-          {rows.flatMap((row) => [
-            <tr key={row.key} class={`${row.class ?? ""} ${row.onOpen ? "opens" : ""}`} onClick={(event) => row.onOpen && isMeant(event) && row.onOpen(event)}>{row.cells.map((cell, at) => <Cell key={at} cell={cell} column={columns[at]} />)}</tr>,
+          {space("above", part?.above)}
+          {rows.flatMap((row, at) => [
+            <tr key={row.key} aria-rowindex={part && part.from + at + 2} class={`${row.class ?? ""} ${row.onOpen ? "opens" : ""}`} onClick={(event) => row.onOpen && isMeant(event) && row.onOpen(event)}>{row.cells.map((cell, at) => <Cell key={at} cell={cell} column={columns[at]} />)}</tr>,
             row.below && <tr key={`${row.key} below`}><td colSpan={columns.length}>{row.below}</td></tr>,
           ])}
+          {space("below", part?.below)}
         </tbody>
       </table>
     </div>

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainvitals import catalog
 from trainvitals.conditions import Conditions
 from trainvitals.views import panels
+from trainvitals.views.data.key_metrics import KEY_METRICS
 from trainvitals.views.data.shapes import PanelJson, PanelsJson
 
 
@@ -15,6 +16,7 @@ def describe_panels(conditions: Conditions) -> PanelsJson:
         "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
         "panels": [_describe_panel(panel, conditions) for panel in panels.PANELS],
         "scheduled": list(panels.SCHEDULED),
+        "key_metrics": list(KEY_METRICS),
         "metrics": {
             table: [metric._asdict() for metric in (*rows, *(catalog.MEANINGS if table == "training" else ()))]
             for table, rows in catalog.TABLES.items()

@@ -99,6 +99,7 @@ class PanelsJson(TypedDict):
     groups: list[GroupJson]
     panels: list[PanelJson]
     scheduled: list[str]
+    key_metrics: Annotated[list[str], "Patterns: in a list of runs the metric that matches the first comes first"]
     metrics: dict[str, list[Annotated[Plain, Wire(catalog.Metric)]]]
     thresholds: list[Annotated[Plain, Wire(LeveledMetricJson, Level)]]
 
@@ -135,9 +136,12 @@ class RowJson(TypedDict):
 
 
 class RunsJson(TypedDict):
-    total: int
+    total: Annotated[int, "How many runs match, also those beyond `limit`"]
     projects: list[str]
     runs: Annotated[list[Any], Wire(list[RowJson])]
+    version: Annotated[str, "To be sent as `since` to get only what changed"]
+    since: Annotated[str | None, "Since when `runs` are those that changed; null: `runs` are all"]
+    order: Annotated[list[str] | None, "With `since`, the keys of all runs if they are not the same as then"]
 
 
 class CostJson(TypedDict):

@@ -32,6 +32,7 @@ from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
 from trainvitals.views.data.patches import read_patch_text
+from trainvitals.views.data.run_order import sort_rows
 from trainvitals.views.data.run_search import MAX_COMPARED, SearchError, find_compared, parse_search, search_rows
 from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.data.shapes import (
@@ -67,10 +68,11 @@ from trainvitals.views.data.shapes import (
     Wire,
 )
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Parameter, Values
-from trainvitals.views.web.shared_runs import SharedRuns
+from trainvitals.views.web.shared_runs import Listing, SharedRuns
 
 T = TypeVar("T")
-MAX_RUNS = 5000
+MAX_RUNS = 20_000
+"""In one answer; the page shows the newest of more."""
 MAX_SERIES_NAMES = 100
 TABLES = layout.METRIC_TABLES
 MEDIA_TYPES = {
@@ -137,11 +139,41 @@ def list_panels(web: Web, values: Values) -> PanelsJson:
 
 
 def list_runs(web: Web, values: Values) -> RunsJson:
-    rows = web.runs.rows()
-    projects = sorted({row["project"] for row in rows})
-    rows = _search(rows, values)
+    if values["since"] is not None:
+        if any(values[name] for name in ("project", "status", "q", "sort", "offset")):
+            raise BadRequest("'since' is for the list of all runs", hint="leave out the other parameters")
+        return _list_changes(web, values)
+    listing = web.runs.listing()
+    rows = _search(listing.rows, values)
+    if values["sort"]:
+        rows = sort_rows(rows, values["sort"])
     shown = rows[values["offset"] : values["offset"] + values["limit"]]
-    return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
+    return {
+        "total": len(rows),
+        "projects": _projects(listing),
+        "runs": [listing.encoded(row) for row in shown],
+        "version": listing.version,
+        "since": None,
+        "order": None,
+    }
+
+
+def _list_changes(web: Web, values: Values) -> RunsJson:
+    listing = web.runs.listing()
+    changed = listing.changed(values["since"])
+    shown = listing.rows[: values["limit"]]
+    return {
+        "total": len(listing.rows),
+        "projects": _projects(listing),
+        "runs": [listing.encoded(row) for row in shown if changed is None or row["key"] in changed.keys],
+        "version": listing.version,
+        "since": values["since"] if changed is not None else None,
+        "order": [row["key"] for row in shown] if changed is not None and changed.order else None,
+    }
+
+
+def _projects(listing: Listing) -> list[str]:
+    return sorted({row["project"] for row in listing.rows})
 
 
 def _search(rows: list[RowJson], values: Values) -> list[RowJson]:
@@ -351,7 +383,7 @@ def compare(web: Web, values: Values) -> ComparisonJson:
     keys = list(dict.fromkeys(values["run"]))
     if values["q"]:
         try:
-            found = find_compared(web.runs.rows(), values["q"])
+            found = find_compared(web.runs.listing().rows, values["q"])
         except SearchError as error:
             raise BadRequest(error.message, hint=error.hint) from error
         keys = list(dict.fromkeys([*keys, *(row["key"] for row in reversed(found))]))
@@ -383,7 +415,7 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
             hint=f"one of {', '.join(curves.GROUPINGS)}, or config.KEY",
         )
     return curves.describe_curves(
-        _search(web.runs.rows(), values),
+        _search(web.runs.listing().rows, values),
         web.runs.open,
         web.curves,
         names=values["name"],
@@ -397,7 +429,7 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
 
 def show_sweep(web: Web, values: Values) -> SweepJson:
     return sweep.describe_sweep(
-        _search(web.runs.rows(), values), web.runs.statuses, metric=values["name"] or "", take=values["take"]
+        _search(web.runs.listing().rows, values), web.runs.statuses, metric=values["name"] or "", take=values["take"]
     )
 
 
@@ -507,8 +539,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             PROJECT,
             STATUS,
             SEARCH,
+            Parameter(
+                "sort", "Column to sort by, such as `name`, `config.lr` or `-summary.loss`; `-` means descending"
+            ),
             Parameter("offset", "Number of items to skip", "integer", default=0, low=0, high=1_000_000),
             Parameter("limit", "Maximum number of items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
+            Parameter("since", "Only runs that changed since this `version` of an earlier answer", most=60),
         ),
     ),
     Endpoint("GET", "/machine", "The newest samples of this machine", machine),

@@ -86,8 +86,7 @@ def _warm_up(runs: SharedRuns) -> None:
     """Load what the first requests need, while nobody waits yet: the table of runs, then what draws charts."""
     from trainvitals.journal import parquet
 
-    for row in runs.rows():
-        runs.encode_row(row)
+    runs.listing()
     parquet.connect().execute("SELECT 1").fetchall()
 
 

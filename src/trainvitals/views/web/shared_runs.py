@@ -6,11 +6,14 @@ Tested in tests/views/web/test_app.py.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -35,6 +38,51 @@ class _Guarded:
         self.lock = threading.Lock()
 
 
+class _Known(NamedTuple):
+    row: RowJson
+    encoded: bytes
+    number: int
+    """Of the listing in which it was first like this."""
+
+
+class Changed(NamedTuple):
+    """What is not as it was in an earlier listing."""
+
+    keys: Set[str]
+    """Of the runs that are new or have another row."""
+    order: bool
+    """Whether runs came, went or changed places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All runs at one time, newest first."""
+
+    server: str
+    number: int
+    """Higher than that of any earlier listing that was different."""
+    ordered: int
+    """The number of the first listing with the same runs in the same order."""
+    rows: list[RowJson]
+    known: Mapping[str, _Known]
+
+    @property
+    def version(self) -> str:
+        return f"{self.server}-{self.number}"
+
+    def changed(self, version: str) -> Changed | None:
+        """Since that version; None if it is of another server."""
+        server, _, number = version.partition("-")
+        if server != self.server or not (number.isascii() and number.isdecimal()) or int(number) > self.number:
+            return None
+        since = int(number)
+        return Changed({key for key, item in self.known.items() if item.number > since}, self.ordered > since)
+
+    def encoded(self, row: RowJson) -> orjson.Fragment:
+        """The row as it goes into an answer."""
+        return orjson.Fragment(self.known[row["key"]].encoded)
+
+
 class SharedRuns:
     """Safe for several threads, whatever `runs` is."""
 
@@ -45,7 +93,8 @@ class SharedRuns:
         self._keys: dict[str, None] = {}
         self._readers: OrderedDict[str, _Guarded] = OrderedDict()
         self._reading_rows = threading.Lock()
-        self._encoded: dict[str, tuple[RowJson, bytes]] = {}
+        self._born = secrets.token_hex(4)
+        self._listing = Listing(self._born, 0, 0, [], {})
 
     @property
     def place(self) -> str:
@@ -120,18 +169,26 @@ class SharedRuns:
             self._readers.pop(key, None)
             self._listed = 0.0
 
-    def rows(self) -> list[RowJson]:
-        """A row per run, newest first. An ended run is read again only when it changed."""
+    def listing(self) -> Listing:
+        """All runs as they are now. An ended run is read and encoded again only when it changed."""
         with self._reading_rows:  # a second thread finds them read
-            return list_json(self._runs, reversed(self.keys()))
+            rows = list_json(self._runs, reversed(self.keys()))
+            before, number = self._listing, self._listing.number + 1
+            known = before.known
+            found: dict[str, _Known] = {}
+            for row in rows:
+                key = row["key"]
+                old = known.get(key)
+                if old is None or old.row is not row:
+                    encoded = encode(row)
+                    old = _Known(row, encoded, old.number if old is not None and old.encoded == encoded else number)
+                found[key] = old
+            ordered = before.ordered if list(found) == list(known) else number
+            if ordered < number and all(item.number < number for item in found.values()):
+                number = before.number
+            self._listing = Listing(self._born, number, ordered, rows, found)
+            return self._listing
 
     def statuses(self, key: str) -> Sequence[Status]:
         """What the agents reported of the run, each of its host."""
         return self._runs.statuses(key)
-
-    def encode_row(self, row: RowJson) -> orjson.Fragment:
-        """The row as it goes into an answer; that of an ended run is encoded once."""
-        known = self._encoded.get(row["key"])
-        if known is None or known[0] is not row:
-            known = self._encoded[row["key"]] = (row, encode(row))
-        return orjson.Fragment(known[1])
