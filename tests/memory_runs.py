@@ -402,8 +402,11 @@ class MemoryRuns:
     def findings(self, key: str) -> FindingsFile | None:
         return self.open(key).findings()
 
+    def has_values(self, key: str) -> bool:
+        return bool(self.open(key).names())
+
     def recall(self, key: str, make: MakeRow) -> Row:
-        return json.loads(json.dumps(spell_all(make()[0])))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(spell_all(make().row)))  # type: ignore[no-any-return]
 
     def keep_rows(self) -> None:
         """A row is made again each time."""

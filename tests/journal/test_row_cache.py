@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import orjson
 import pytest
@@ -18,11 +19,12 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import row_cache
 from trainvitals.journal.documents.findings import FindingsFile, KeptFinding
-from trainvitals.journal.documents.run import Process, new_run
+from trainvitals.journal.documents.run import Attempt, Process, new_run
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import dump_json, spell_all
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.data.run_rows import describe_row, list_json, read_row
+from trainvitals.views.data.shapes import RowJson
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +204,7 @@ def act(root: Path, chance: random.Random, number: int) -> None:
     """One thing that happens to the runs below a folder."""
     folders = run_folder.list_folders(root)
     what = chance.choice(
-        ("new", "new", "end", "tag", "by hand", "report", "judge", "alert", "remove", "replace", "copy")
+        ("new", "new", "end", "tag", "by hand", "in place", "report", "judge", "alert", "remove", "replace", "copy")
     )
     if what == "new" or not folders:
         make_run(root, f"run-{chance.randrange(6)}", project=chance.choice("ab"), number=number)
@@ -215,6 +217,12 @@ def act(root: Path, chance: random.Random, number: int) -> None:
     elif what == "by hand":
         file = folder / "run.json"
         file.write_bytes(file.read_bytes().replace(b'"number": ', b'"number": 1'))
+    elif what == "in place":  # as `cp` over a file does it: the folder does not show it
+        for name in ("status.json", "findings.json"):
+            if (folder / name).exists():
+                (folder / name).write_bytes(
+                    (folder / name).read_bytes().replace(b"0.5", b"0.7").replace(b"warn", b"info")
+                )
     elif what == "report":
         report(folder, chance.choice((0.5, 0.25, float("nan"))))
     elif what == "judge":
@@ -222,7 +230,7 @@ def act(root: Path, chance: random.Random, number: int) -> None:
         run_folder.write_findings(folder, found)
     elif what == "alert":
         line = {"timestamp": "2026-11-01T00:00:01Z", "rule": f"r{number}", "state": "firing", "severity": "critical"}
-        run_folder.append_within(folder, "alerts_h.jsonl", orjson.dumps(line) + b"\n")
+        run_folder.append_within(folder, "alerts_20261101_000000.jsonl", orjson.dumps(line) + b"\n")
     elif what == "remove":
         shutil.rmtree(folder)
     elif what == "replace":  # by another of the same name, size and time
@@ -252,3 +260,25 @@ def test_rows_are_the_same_after_any_changes(root: Path, tmp_path: Path, seed: i
 def steady(rows: list[Any]) -> list[Any]:
     """Without how long a live run has taken until now."""
     return [{**row, "seconds": None} if row["live"] else row for row in rows]
+
+
+# -- what is kept
+
+
+def test_the_format_is_raised_when_rows_change(root: Path) -> None:
+    folder = make_run(root, "one", lr=0.1, model={"name": "resnet", "layers": [1, 2]})
+    report(folder, float("nan"))
+    alert = {"timestamp": "2026-11-01T00:00:01Z", "rule": "r", "state": "firing", "severity": "critical"}
+    run_folder.append_within(folder, "alerts_20261101_000000.jsonl", orjson.dumps({**alert, "message": "m"}) + b"\n")
+    found = KeptFinding(rule="r", severity="warning", title="t")
+    run_folder.write_findings(folder, FindingsFile(attempt=1, findings=(found,)))
+    first = Attempt(number=0, started="2026-10-31T00:00:00Z", ended="2026-10-31T00:10:00Z", status="failed")
+    run_folder.change_run(folder, lambda run: replace(run, attempts=(first, *run.attempts)))
+    end(folder, "failed")
+    (row,) = rows_without_cache(root)
+    assert row["seconds"] == 700.0, "of both attempts"
+    known = [row_cache.FORMAT, sorted(get_type_hints(RowJson)), row]
+    shape = hashlib.sha256(orjson.dumps(known, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+    assert shape == row_cache.SHAPE, (
+        f"what a list shows of a run is another: raise FORMAT, then SHAPE is as told here\n{row}"
+    )

@@ -203,12 +203,12 @@ def test_every_view_gives_the_same_answers(
     assert expected.seconds is None or format_duration(expected.seconds) in drawn
 
 
-def test_what_no_agent_saw_is_missing_in_lists_and_read_from_the_files_elsewhere(
+def test_what_no_agent_saw_is_read_from_the_files_of_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run(tmp_path / "p" / "20260101-000000-made-aaaa", host={"name": "node7"})
     write(folder, losses())
     row, run = ask_api(tmp_path)
     assert row == ask_command(tmp_path, capsys) == ask_terminal(tmp_path)[0]
-    assert row == Answer("finished", None, None, "node7", None)
-    assert run == ask_report(folder) == row._replace(last_step=STEPS - 1, loss=0.25)
+    assert run == ask_report(folder) == row
+    assert row == Answer("finished", None, STEPS - 1, "node7", 0.25)

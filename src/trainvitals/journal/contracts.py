@@ -257,6 +257,10 @@ class Runs(Protocol):
 
     def findings(self, key: str) -> FindingsFile | None: ...
 
+    def has_values(self, key: str) -> bool:
+        """Whether the training logged anything."""
+        ...
+
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives, as JSON has it. It need not be asked again for an ended run that did not change."""
         ...

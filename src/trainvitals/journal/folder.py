@@ -12,11 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 
@@ -29,6 +31,10 @@ from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line
+
+Answer = TypeVar("Answer")
+Asking = Callable[[str], Answer]
+"""Asked about a place."""
 
 _STAMP = re.compile(r"\d{8}-\d{6}-")
 _STAMP_LENGTH = len("20261115-223601")
@@ -261,15 +267,18 @@ def list_folders(root: Path) -> list[Path]:
     return [Path(place) for place in list_places(root)]
 
 
-def list_places(root: Path) -> list[str]:
-    """The same as text: of ten thousand, a Path each takes longer than finding them."""
+def list_places(
+    root: Path, *, may_follow: Asking[bool] | None = None, find_created: Asking[str | None] | None = None
+) -> list[str]:
+    """The same as text: of ten thousand, a Path each takes longer than finding them. `may_follow` says of a link
+    whether it counts, and `find_created` when a run was created if that is known without reading it."""
     found = []
-    for place in _subfolders(root):
-        if _has_run(place):
+    for place in _subfolders(root, may_follow):
+        if _has_run(place, may_follow):
             found.append(place)
         else:
-            found.extend(inner for inner in _subfolders(place) if _has_run(inner))
-    return _sort_by_age(found)
+            found.extend(inner for inner in _subfolders(place, may_follow) if _has_run(inner, may_follow))
+    return _sort_by_age(found, find_created)
 
 
 def name_of(place: str) -> str:
@@ -277,14 +286,20 @@ def name_of(place: str) -> str:
     return place.rpartition(os.sep)[2]
 
 
-def _has_run(place: str) -> bool:
-    return os.path.exists(f"{place}{os.sep}{layout.RUN_FILE}")  # noqa: PTH110
+def _has_run(place: str, may_follow: Asking[bool] | None) -> bool:
+    file = f"{place}{os.sep}{layout.RUN_FILE}"
+    try:
+        if not stat.S_ISLNK(os.lstat(file).st_mode):
+            return True
+    except OSError:
+        return False
+    return (may_follow is None or may_follow(file)) and os.path.exists(file)  # noqa: PTH110
 
 
-def _sort_by_age(places: list[str]) -> list[str]:
+def _sort_by_age(places: list[str], find_created: Asking[str | None] | None) -> list[str]:
     """Oldest first. The id contains the second; run.json is read only where several ids have the same, or none."""
     names = {place: name_of(place) for place in places}
-    in_one_second = Counter(name[:_STAMP_LENGTH] for name in names.values())
+    in_one_second = Counter([name[:_STAMP_LENGTH] for name in names.values()])
 
     def age(place: str) -> tuple[str, str, str]:
         name = names[place]
@@ -292,8 +307,10 @@ def _sort_by_age(places: list[str]) -> list[str]:
         has_stamp = _STAMP.match(name) is not None
         if has_stamp and in_one_second[stamp] == 1:
             return stamp, "", name
-        run = find_run(Path(place))
-        created = (run.created if run is not None else None) or ""
+        created = find_created(place) if find_created is not None else None
+        if created is None:
+            run = find_run(Path(place))
+            created = (run.created if run is not None else None) or ""
         digits = re.sub(r"\D", "", created)
         if not has_stamp and digits:
             stamp = f"{digits[:8]}-{digits[8:14]}"
@@ -302,9 +319,15 @@ def _sort_by_age(places: list[str]) -> list[str]:
     return sorted(places, key=age)
 
 
-def _subfolders(folder: str | Path) -> list[str]:
+def _subfolders(folder: str | Path, may_follow: Asking[bool] | None) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+            return [
+                entry.path
+                for entry in entries
+                if entry.is_dir()
+                and not entry.name.startswith(".")
+                and (may_follow is None or not entry.is_symlink() or may_follow(entry.path))
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []

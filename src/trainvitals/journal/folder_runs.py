@@ -40,18 +40,10 @@ class FolderRuns:
 
     def list_keys(self) -> list[str]:
         """Every run, oldest first."""
-        places = run_folder.list_places(self.root)
+        may_follow = None
         if self._inside_only:
-            is_inside = functools.cache(functools.partial(_is_inside, root=self.root.resolve()))
-            # The folder above is that of all runs of a project, or the root itself, which may be a link.
-            above = {place: place.rpartition(os.sep)[0] for place in places}
-            places = [
-                place
-                for place in places
-                if is_inside(place)
-                and is_inside(f"{place}{os.sep}{layout.RUN_FILE}")
-                and (above[place] == str(self.root) or is_inside(above[place]))
-            ]
+            may_follow = functools.partial(_leads_inside, root=self.root.resolve())
+        places = run_folder.list_places(self.root, may_follow=may_follow, find_created=self._rows.find_created)
         found: dict[str, list[str]] = {}
         for place in places:
             found.setdefault(run_folder.name_of(place), []).append(place)
@@ -93,6 +85,10 @@ class FolderRuns:
         """What the diagnosis after its end found, if it was kept."""
         return run_folder.find_findings(self.folder(key))
 
+    def has_values(self, key: str) -> bool:
+        """Whether the training logged anything."""
+        return any(name.table == "training" for name, _, _ in layout.list_files(self.folder(key)))
+
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives, as JSON has it. It is not asked again for an ended run that did not change."""
         return self._rows.recall(self._place(key), make)
@@ -124,10 +120,9 @@ class FolderRuns:
         return place
 
 
-def _is_inside(place: str, root: Path) -> bool:
-    """Whether it is no link, or one to somewhere below the root."""
+def _leads_inside(link: str, root: Path) -> bool:
     try:
-        return not os.path.islink(place) or Path(place).resolve(strict=True).is_relative_to(root)  # noqa: PTH114
+        return Path(link).resolve(strict=True).is_relative_to(root)
     except OSError:
         return False
 

@@ -2,8 +2,8 @@
 seconds, asking whether they changed a fraction of one.
 
 It is a cache and nothing else. It may be deleted at any time, and whoever lacks it, or finds one that is damaged, of
-another version or written by somebody else, reads the runs and writes a new one. Each row is a line of its own, decoded
-only when somebody asks for it.
+another version or written by somebody else, reads the runs and writes a new one. A line says of each row what it was
+made from; the rows follow, each decoded only when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -23,19 +23,34 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, spell_all
 
-FORMAT = 1
-"""To be raised with every change of what a row has."""
+FORMAT = 2
+"""To be raised with every change of what a row has, or says."""
+SHAPE = "17c13a2e1dbf35a3"
+"""A fingerprint of what rows had and said when it was raised last; tests/journal/test_row_cache.py makes it."""
 MOST_BYTES = 256 << 20
 """Of the file; what goes beyond is read from the runs each time."""
 SETTLED_SECONDS = 2.0
 """For how long nothing must have changed for a row to be kept: two changes within one tick of a file system's clock
 look like one."""
 
-_LARGEST = 2**63 - 1
+_MADE_FROM = ("alerts_", layout.FINDINGS_FILE, "status")
+_BYTES_BESIDE = 500
+"""About what is noted of a row, beside itself."""
 
 Row = dict[str, Any]
-MakeRow = Callable[[], tuple[Row, bool]]
-"""The row, and whether it stays as it is until a file of the run changes."""
+
+
+class Made(NamedTuple):
+    """A row, as it is made from the files of a run."""
+
+    row: Row
+    lasts: bool
+    """Whether it stays as it is until a file of the run changes."""
+    created: str
+    """When the run was, as run.json has it."""
+
+
+MakeRow = Callable[[], Made]
 
 
 class RowCache:
@@ -43,6 +58,7 @@ class RowCache:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._prefix = str(root)
         self._loaded = False
         self._changed = False
         self._entries: dict[str, _Entry] = {}
@@ -50,24 +66,32 @@ class RowCache:
     def recall(self, place: str, make: MakeRow) -> Row:
         """What `make` gives of the run in this folder, as JSON has it. It is not asked again for an ended run that did
         not change."""
-        if not self._loaded:
-            self._entries, self._loaded = self._load(), True
-        name = self._name(place)
-        known = self._entries.get(name)
-        if known is not None and _stamp(place, known.files) == known.stamp:
+        known = self._find(place)
+        if known is not None:
             return known.row
         # What changes while it is read has another stamp afterwards.
         files = _list_files(place)
         stamp = _stamp(place, files)
-        row, lasts = make()
-        entry = _Entry(files, stamp, dump_json(spell_all(row)))
-        if lasts and stamp and _is_settled(stamp):
+        made = make()
+        entry = _Entry(files, stamp, made.created, dump_json(spell_all(made.row)))
+        name = self._name(place)
+        if made.lasts and stamp and _is_settled(stamp) and _is_text(name, *files):
             self._entries[name] = entry
             self._changed = True
-        elif known is not None:
-            del self._entries[name]
+        elif self._entries.pop(name, None) is not None:
             self._changed = True
         return entry.row
+
+    def find_created(self, place: str) -> str | None:
+        """When the run in this folder was created, if its row is kept and did not change."""
+        known = self._find(place)
+        return known.created if known is not None else None
+
+    def _find(self, place: str) -> _Entry | None:
+        if not self._loaded:
+            self._entries, self._loaded = self._load(), True
+        known = self._entries.get(self._name(place))
+        return known if known is not None and _stamp(place, known.files) == known.stamp else None
 
     def save(self, places: Iterable[str]) -> None:
         """Write what is new, without the runs whose folders are no longer among these."""
@@ -76,15 +100,16 @@ class RowCache:
         self._changed = False
         left = {self._name(place) for place in places}
         self._entries = {name: entry for name, entry in self._entries.items() if name in left}
-        lines: list[bytes] = []
+        index: list[tuple[str, list[str], list[int], str, int]] = []
+        rows: list[bytes] = []
         size = 0
         for name, entry in reversed(self._entries.items()):
-            line = b"\t".join((dump_json([os.fsencode(name).hex(), entry.files]), entry.stamp, entry.encoded))
-            size += len(line) + 1
+            size += len(entry.encoded) + len(name) + _BYTES_BESIDE
             if size > MOST_BYTES:
                 break
-            lines.append(line)
-        body = b"\n".join(reversed(lines))
+            index.append((name, entry.files, entry.stamp, entry.created, len(entry.encoded)))
+            rows.append(entry.encoded)
+        body = b"\n".join((dump_json(index[::-1]), b"".join(reversed(rows))))
         with contextlib.suppress(OSError, AgentError):  # on a full disk, or without a folder, it goes without
             file = self._file()
             file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -92,17 +117,18 @@ class RowCache:
 
     def _load(self) -> dict[str, _Entry]:
         try:
-            data = runtime.read_regular(self._file(), MOST_BYTES + 100, own=True)
+            data = runtime.read_regular(self._file(), 2 * MOST_BYTES, own=True)
         except (OSError, AgentError):
             return {}
         head, _, body = data.partition(b"\n")
         if head + b"\n" != _head(body):
             return {}
+        index, _, rows = body.partition(b"\n")
         found: dict[str, _Entry] = {}
-        for line in body.split(b"\n") if body else []:
-            made_from, stamp, encoded = line.split(b"\t", 2)
-            name, files = orjson.loads(made_from)
-            found[os.fsdecode(bytes.fromhex(name))] = _Entry(tuple(files), stamp, encoded)
+        start = 0
+        for name, files, stamp, created, length in orjson.loads(index):
+            found[name] = _Entry(files, stamp, created, rows[start : start + length])
+            start += length
         return found
 
     def _file(self) -> Path:
@@ -113,17 +139,18 @@ class RowCache:
         return runtime.runtime_dir() / "rows" / hashlib.sha256(name).hexdigest()[:32]
 
     def _name(self, place: str) -> str:
-        return place.removeprefix(str(self._root))
+        return place.removeprefix(self._prefix)
 
 
 class _Entry:
     """A row, and what tells whether it is still right."""
 
-    __slots__ = ("_row", "encoded", "files", "stamp")
+    __slots__ = ("_row", "created", "encoded", "files", "stamp")
 
-    def __init__(self, files: tuple[str, ...], stamp: bytes, encoded: bytes) -> None:
+    def __init__(self, files: list[str], stamp: list[int], created: str, encoded: bytes) -> None:
         self.files = files
         self.stamp = stamp
+        self.created = created
         self.encoded = encoded
         self._row: Row | None = None
 
@@ -139,27 +166,38 @@ def _head(body: bytes) -> bytes:
     return f"trainvitals rows {FORMAT} {zlib.crc32(body):08x}\n".encode()
 
 
-def _list_files(place: str) -> tuple[str, ...]:
-    """Those that a row is made from and that may be written in place: run.json by hand, alerts line by line. What the
-    agents write is replaced, which the folder shows."""
+def _list_files(place: str) -> list[str]:
+    """Those that a row is made from. When another one comes, the folder shows it."""
     try:
         names = os.listdir(place)  # noqa: PTH208
     except OSError:
         names = []
-    return (layout.RUN_FILE, *sorted(name for name in names if name.startswith("alerts_")))
+    return [layout.RUN_FILE, *sorted(name for name in names if name.startswith(_MADE_FROM))]
 
 
-def _stamp(place: str, files: tuple[str, ...]) -> bytes:
+def _stamp(place: str, files: list[str]) -> list[int]:
     """Differs when one of the files was written, or any file of the folder came, went or was replaced. Empty if one is
     missing."""
     try:
         # Asked of ten thousand runs in a row, where a Path takes as long as the question.
-        found = [os.stat(place), *(os.stat(f"{place}/{name}") for name in files)]  # noqa: PTH116
+        found = os.stat(place)  # noqa: PTH116
+        stamp = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        for name in files:
+            found = os.stat(f"{place}/{name}")  # noqa: PTH116
+            stamp += (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except OSError:
-        return b""
-    return orjson.dumps([(item.st_ino & _LARGEST, item.st_size, item.st_mtime_ns, item.st_ctime_ns) for item in found])
+        return []
+    return stamp
 
 
-def _is_settled(stamp: bytes) -> bool:
-    newest = max(max(times) for _, _, *times in orjson.loads(stamp))
-    return bool(newest / 1e9 < time.time() - SETTLED_SECONDS)
+def _is_settled(stamp: list[int]) -> bool:
+    newest = max(*stamp[2::4], *stamp[3::4])
+    return newest / 1e9 < time.time() - SETTLED_SECONDS
+
+
+def _is_text(*names: str) -> bool:
+    """Whether these are UTF-8: a file system allows anything, JSON does not."""
+    try:
+        return bool("".join(names).encode())
+    except UnicodeEncodeError:
+        return False

@@ -10,6 +10,7 @@ import story
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
@@ -38,7 +39,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 def run_row(
     id: str, name: str, project: str, status: str, ended: float | None = None, simulated: bool = False
 ) -> ListedRun:
-    info = RunInfo("/r", Path("/r"), id, project, name, status, None, None, None, 1, simulated, {})
+    info = RunInfo("/r", Path("/r"), id, project, name, status, None, None, None, 1, simulated, RunFile())
     return ListedRun(id, info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
 
 

@@ -126,7 +126,7 @@ function Facts({ known }: { known: Run }) {
       {samples && <Fact title="samples / s" value={short(samples.last)} note={`max ${short(samples.high)}`} />}
       {tokens && <Fact title="tokens / s" value={short(tokens.last)} note={`max ${short(tokens.high)}`} />}
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
-      <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
+      <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.attempt > 1 ? `in ${known.attempt} attempts` : known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
       {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={costNote(known.cost)} />}
       {known.co2_kg !== null && <Fact title="CO₂ so far" value={`${formatValue(known.co2_kg)} kg`} note="of the GPUs' energy" />}

@@ -16,7 +16,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.run_rows import list_rows
+from trainvitals.views.data.run_rows import list_json
 
 DESCRIPTION = (
     "The statistics of a run: the trend of each metric with its significance, anomalies, changes of the level, a "
@@ -81,12 +81,13 @@ def _find_earlier(runs: FolderRuns, reader: Reader, count: int) -> list[Reader]:
     """The newest finished runs of the project that began before this one."""
     info = reader.info
     started = parse_time(info.started) or 0.0
-    rows = sorted((row for row in list_rows(runs) if row.started is not None), key=lambda row: row.started or 0.0)
-    before = [row for row in rows if (row.started or 0.0) < started and row.info.project == info.project]
-    found = [row for row in before if row.info.status == "finished"][-count:]
+    times = [(parse_time(row["started"]), row) for row in list_json(runs, runs.list_keys())]
+    before = [(begun, row) for begun, row in times if begun is not None and begun < started]
+    before.sort(key=lambda item: item[0])
+    found = [row for _, row in before if row["project"] == info.project and row["status"] == "finished"][-count:]
     if not found:
         raise UsageError(f"there is no finished run of the project '{info.project}' before {info.id}")
-    return [runs.open(row.key) for row in found]
+    return [runs.open(row["key"]) for row in found]
 
 
 def _print_json(found: Mapping[str, Any]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from trainvitals import catalog
 from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
@@ -26,6 +26,7 @@ from trainvitals.journal.documents.findings import Counts, FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.row_cache import Made
 from trainvitals.journal.run_info import RunInfo
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # with all that the API answers, which a list of runs does no
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
+MAX_OWN_SECONDS = 2.0
+"""Of one listing, for the values of runs that no agent followed: what is left comes with the next listings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class ListedRun:
     fired: Fired = NOTHING_FIRED
     findings: Counts | None = None
     """Of an ended run; None if it was not diagnosed yet."""
+    watched: bool = True
+    """Whether an agent reported anything."""
     lasts: bool = False
     """Whether all of this stays as it is until a file of the run changes: it does not with time, or with a process."""
 
@@ -88,30 +93,50 @@ class ListedRun:
         return self.last_values[name] if name is not None else None
 
     def seconds(self, now: float | None = None) -> float | None:
-        """How long the newest attempt took, or has taken until `now`; None if it died and nobody noted when."""
+        """How long all attempts together took, or have taken until `now`, without the time between them and those whose
+        end nobody noted; None if that is so of the newest."""
         ended = self.ended
         if ended is None and self.info.is_live:
             ended = now if now is not None else time.time()
-        return max(ended - self.started, 0.0) if self.started is not None and ended is not None else None
+        if self.started is None or ended is None:
+            return None
+        return max(ended - self.started, 0.0) + self._seconds_before()
+
+    def _seconds_before(self) -> float:
+        """How long the attempts before the newest took."""
+        earlier = (attempt for attempt in self.info.file.attempts if attempt.number != self.info.attempt)
+        spans = ((parse_time(attempt.started), parse_time(attempt.ended)) for attempt in earlier)
+        return sum(max(end - start, 0.0) for start, end in spans if start is not None and end is not None)
 
 
 def list_rows(runs: Runs) -> list[ListedRun]:
     """All runs, oldest first; a run that was removed meanwhile is left out."""
     found = []
+    until = time.monotonic() + MAX_OWN_SECONDS
     for key in runs.list_keys():
         with contextlib.suppress(RunNotFound):
-            found.append(read_row(runs, key))
+            row = read_row(runs, key)
+            found.append(_recall_values(runs, row, until) if _lacks_values(row) else row)
+    runs.keep_rows()
     return found
+
+
+def _recall_values(runs: Runs, row: ListedRun, until: float) -> ListedRun:
+    """With those of its own files, which are read once."""
+    known = _recall_row(runs, row.key, until)
+    values = {name: float(value) for name, value in known["summary"].items() if value is not None}
+    return replace(row, last_values=values, last_step=known["step"])
 
 
 def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
     """The same as plain values, as the API gives them: ended runs are read only when they changed. A run that was
     removed or is half-copied is left out."""
     found = []
+    until = time.monotonic() + MAX_OWN_SECONDS
     with _without_collector():
         for key in keys:
             with contextlib.suppress(TrainvitalsError, OSError):
-                found.append(_recall_row(runs, key))
+                found.append(_recall_row(runs, key, until))
     runs.keep_rows()
     return found
 
@@ -128,14 +153,39 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _recall_row(runs: Runs, key: str) -> RowJson:
-    def make() -> tuple[dict[str, Any], bool]:
+def _recall_row(runs: Runs, key: str, until: float) -> RowJson:
+    def make() -> Made:
         row = read_row(runs, key)
-        return {**describe_row(row)}, row.lasts
+        is_late = False
+        if _lacks_values(row) and runs.has_values(key):
+            is_late = time.monotonic() > until
+            row = row if is_late else _add_own_values(row, lambda: runs.open(key))
+        return Made({**describe_row(row)}, row.lasts and not is_late, row.info.file.created or "")
 
     found = cast("RowJson", runs.recall(key, make))
     # It depends on the names of other runs.
     return found if found["key"] == key else {**found, "key": key}
+
+
+def _lacks_values(row: ListedRun) -> bool:
+    """Whether the run has ended and no agent followed it: then nobody noted what it logged last."""
+    return row.lasts and not row.watched
+
+
+def _add_own_values(row: ListedRun, open: Callable[[], Reader]) -> ListedRun:
+    """Those that nobody noted, as the run's own files have them."""
+    if not _lacks_values(row):
+        return row
+    try:
+        summary = open().summary()
+    except (TrainvitalsError, OSError):
+        return row
+    steps = [item.last_step for item in summary.values() if item.last_step is not None]
+    return replace(
+        row,
+        last_values={name: item.last for name, item in islice(summary.items(), MAX_VALUES)},
+        last_step=row.last_step if row.last_step is not None else max(steps, default=None),
+    )
 
 
 def read_row(runs: Runs, key: str) -> ListedRun:
@@ -145,7 +195,8 @@ def read_row(runs: Runs, key: str) -> ListedRun:
 
 def read_row_of(reader: Reader, key: str) -> ListedRun:
     """The same of a run that is open."""
-    return make_row(key, reader.info, reader.statuses(), reader.alerts(), reader.findings())
+    row = make_row(key, reader.info, reader.statuses(), reader.alerts(), reader.findings())
+    return _add_own_values(row, lambda: reader)
 
 
 def make_row(
@@ -170,6 +221,7 @@ def make_row(
         firing=[alert for alert in current_alerts(alerts) if not alert.is_silenced(now)] if alerts else [],
         fired=count_fired(alerts, started) if alerts else NOTHING_FIRED,
         findings=findings.counts if findings is not None and is_judged else None,
+        watched=bool(statuses),
         lasts=info.file.is_over and not any(alert.is_silenced(now) for alert in alerts),
     )
 
