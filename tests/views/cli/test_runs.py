@@ -72,7 +72,19 @@ def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path
     first = make_run("first", last_step=99)
     second = make_run("second", status="failed", cause="ValueError: no", project="cifar")
     lines = machine.run("runs").stdout.splitlines()
-    assert lines[0].split() == ["name", "run", "id", "status", "problems", "last", "step", "time", "started", "project"]
+    assert lines[0].split() == [
+        "name",
+        "run",
+        "id",
+        "status",
+        "problems",
+        "last",
+        "step",
+        "loss",
+        "time",
+        "started",
+        "project",
+    ]
     ordered = sorted([first.name, second.name])
     assert [line.split()[1] for line in lines[1:]] == ordered
     assert {line.split()[0] for line in lines[1:]} == {"first", "second"}
@@ -83,7 +95,7 @@ def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path
 
 def test_the_list_shows_what_was_wrong_with_a_run_that_finished(machine: Any, make_run: Callable[..., Path]) -> None:
     fine = make_run("fine", rows=[{"step": n, "loss": 1.0} for n in range(10)])
-    folder = make_run("nan", rows=[{"step": n, "loss": 1.0 if n < 8 else math.nan} for n in range(200)])
+    folder = make_run("nan", rows=[{"step": n, "loss": math.nan if 8 <= n < 190 else 1.0} for n in range(200)])
     line = {"rule": "loss_not_finite", "severity": "critical", "message": "Loss became NaN at step 8"}
     for second, more in enumerate([{"state": "firing"}, {"state": "resolved", "reason": "the run is finished"}]):
         write(folder, [{**line, **more}], "alerts_20260101_000000", at=time.time() + second)
@@ -97,6 +109,19 @@ def test_the_list_shows_what_was_wrong_with_a_run_that_finished(machine: Any, ma
     assert "1 critical alert, 1 critical finding" in next(line for line in text.splitlines() if folder.name in line)
     assert "1 critical alert, 1 critical finding" in machine.run("runs", "show", folder.name).stdout
     assert "ended with the run" in machine.run("alerts", "history", folder.name).stdout
+
+
+def test_the_list_shows_the_last_value_that_says_most_also_where_no_agent_was(
+    machine: Any, make_run: Callable[..., Path]
+) -> None:
+    rows = [{"step": n, "train/loss": 0.5 - n / 100, "val/acc": 0.9} for n in range(10)]
+    make_run("good", rows=rows)
+    make_run("bad", rows=[*rows, {"step": 10, "train/loss": math.nan}])
+    text = machine.run("runs").stdout.splitlines()
+    assert "train/loss" in text[0] and "val/acc" not in text[0]
+    (good,), (bad,) = ([line for line in text[1:] if line.startswith(name)] for name in ("good", "bad"))
+    assert "0.41" in good and "loss is NaN" in bad
+    assert [row["name"] for row in json.loads(machine.run("runs", "train/loss<0.5", "--json").stdout)] == ["good"]
 
 
 def test_runs_as_json_have_what_a_script_needs(machine: Any, make_run: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ from trainvitals.views.cli.terminal import (
     width,
 )
 from trainvitals.views.data import quantities
+from trainvitals.views.data.key_metrics import order_metrics
 from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.run_search import STATUSES, SearchError, find_unknown, parse_search, search_rows
 
@@ -64,6 +66,13 @@ def _add_list(parser: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    gc.disable()  # ten thousand rows are no garbage, and the process ends with them
+    code = _print_list(arguments)
+    gc.freeze()  # also not when it ends, which looks for some
+    return code
+
+
+def _print_list(arguments: argparse.Namespace) -> int:
     runs = FolderRuns(Path(resolve_settings(arguments).dir))
     try:
         parts = parse_search(" ".join(arguments.query))
@@ -117,6 +126,8 @@ def _as_json(row: RowJson, runs: FolderRuns) -> dict[str, Any]:
 
 
 def _draw_list(found: list[RowJson]) -> str:
+    # The one that most of them logged: a list has room for one.
+    metric = next(iter(order_metrics(row["summary"] for row in found)), None)
     rows = [
         (
             Cell(shorten(_name(row), 40), "bold"),
@@ -124,6 +135,7 @@ def _draw_list(found: list[RowJson]) -> str:
             Cell(row["status"], style_status(row["status"], row["health"]["severity"])),
             Cell(one_line(row["problems"])[:60], SEVERITY_STYLES.get(row["health"]["severity"], "dim")),
             quantities.format_step(row["step"]),
+            *((_last_value(row, metric),) if metric is not None else ()),
             quantities.format_duration(row["seconds"]),
             quantities.format_clock(parse_time(row["started"])),
             one_line(row["project"]),
@@ -131,9 +143,22 @@ def _draw_list(found: list[RowJson]) -> str:
         )
         for row in found
     ]
-    header = ("name", "run id", "status", "problems", "last step", "time", "started", "project", "")
-    columns = width(sys.stdout) if is_terminal(sys.stdout) else None
-    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(4, 5), optional=(8, 7, 6, 5, 4, 0))
+    titles = (shorten(one_line(metric), 20),) if metric is not None else ()
+    header = ("name", "run id", "status", "problems", "last step", *titles, "time", "started", "project", "")
+    end = len(header) - 1
+    return draw_table(
+        header,
+        rows,
+        paint=Paint(sys.stdout),
+        columns=width(sys.stdout) if is_terminal(sys.stdout) else None,
+        right=range(4, end - 2),
+        optional=(end, end - 1, end - 2, end - 3, 4, 0, *((5,) if metric is not None else ())),
+    )
+
+
+def _last_value(row: RowJson, metric: str) -> str:
+    value = row["summary"].get(metric)
+    return quantities.format_value(float(value) if value is not None else None)
 
 
 def _name(row: RowJson) -> str:
