@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from trainvitals.views.data.run_search import SearchError, find_unknown, parse_search, search_rows
+from trainvitals.views.data.run_search import (
+    MAX_COMPARED,
+    SearchError,
+    find_compared,
+    find_unknown,
+    is_search,
+    parse_search,
+    search_rows,
+)
 
 TABLE = json.loads((Path(__file__).parents[2] / "data" / "run_search.json").read_text())
 WORDS = {"NaN": math.nan, "Infinity": math.inf}
@@ -49,3 +57,31 @@ def test_an_expression_that_would_backtrack_forever_does_not() -> None:
 def test_half_a_character_in_a_name_is_no_problem() -> None:
     row = {**ROWS[0], "name": "odd \udcff name"}
     assert search_rows([row], parse_search("name~^odd")) == [row]
+
+
+def test_runs_to_compare_are_those_that_the_search_finds() -> None:
+    found = find_compared(ROWS, "project:sweep")
+    assert [row["key"] for row in found] == ["small", "large"]
+
+
+def test_a_comparison_of_none_or_of_too_many_says_so() -> None:
+    with pytest.raises(SearchError) as caught:
+        find_compared(ROWS, "val_acc>0.9")
+    assert caught.value.message == "no run matches 'val_acc>0.9': no run has 'val_acc', did you mean 'val/acc'?"
+    assert caught.value.hint == "list them: trainvitals runs"
+    many = [{**ROWS[0], "key": f"k{number}", "name": "same"} for number in range(1000)]
+    assert len(find_compared(many[:MAX_COMPARED], "name:same")) == MAX_COMPARED
+    with pytest.raises(SearchError) as caught:
+        find_compared(many, "name:same")
+    assert caught.value.message == f"'name:same' matches 1,000 runs, cannot compare more than {MAX_COMPARED}"
+    assert caught.value.hint == "narrow the search"
+
+
+@pytest.mark.parametrize("text", ["lr>0.01", "-old", "name:a", "/^res/", "two words lr=1"])
+def test_conditions_expressions_and_what_must_not_be_are_a_search(text: str) -> None:
+    assert is_search(text)
+
+
+@pytest.mark.parametrize("text", ["", "baseline", "two words", "20261115-223601-baseline-k3f9", '"in quotes"'])
+def test_words_may_be_a_name(text: str) -> None:
+    assert not is_search(text)
