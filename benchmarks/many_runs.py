@@ -101,7 +101,12 @@ COMMANDS = (
     ("runs", "lr<500 tag:seed-1"),
     ("runs", "--json"),
 )
-QUESTIONS = ({"limit": "100"}, {"limit": "100", "q": "lr<500 tag:seed-1"})
+QUESTIONS = (
+    {},
+    {"limit": "100"},
+    {"limit": "100", "q": "lr<500 tag:seed-1"},
+    {"limit": "100", "sort": "-name"},
+)
 
 
 def time_command(root: Path, *words: str) -> tuple[float, float]:

@@ -69,6 +69,7 @@ def list_benchmarks(arguments: argparse.Namespace, place: Path) -> Iterator[Call
         yield lambda: bench_pixels(place / "live")
         yield lambda: bench_viewers(place / "viewers")
         yield lambda: bench_many_runs(place / "many")
+        yield lambda: bench_table(place / "very_many")
     if arguments.peers:
         yield lambda: bench_peers(arguments.peers, int(float(arguments.peer_steps)), arguments.peer_seconds)
 
@@ -306,6 +307,52 @@ def bench_many_runs(root: Path) -> Table:
         ["first answer ms", "next answers, median ms", "table on the screen ms"],
         [[times[0], statistics.median(times[1:]), shown]],
     )
+
+
+# From an event to the next picture.
+AFTER = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def bench_table(root: Path, count: int = 10_000) -> Table:
+    """What the page does between a key or click and the table as it is then: time of its thread alone, so that other
+    programs do not count."""
+    from many_runs import make_runs
+
+    make_runs(root, count)
+    took: dict[str, list[float]] = {}
+    with server(root) as (base, _), browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{base}#/runs")
+        page.wait_for_selector("td.run-name", timeout=120_000)
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def spent() -> float:
+            found = session.send("Performance.getMetrics")["metrics"]
+            return next(item["value"] for item in found if item["name"] == "TaskDuration") * 1000
+
+        def measure(what: str, act: Callable[[], object]) -> None:
+            before = spent()
+            act()
+            page.evaluate(AFTER)
+            took.setdefault(what, []).append(spent() - before)
+
+        for _ in range(3):
+            page.get_by_label("search runs").focus()
+            for key in "lr<500 tag:seed-1":
+                measure("a key in the search box", lambda key=key: page.keyboard.press(key))
+            page.get_by_label("search runs").fill("")
+            page.evaluate(AFTER)
+            for title in ("run", "run", "train/loss", "lr", "started", "started"):
+                head = page.locator("table.runs th button", has_text=re.compile(f"^{title}( |$)"))
+                measure("sort by a column", head.click)
+            for part in (0.5, 1.0, 0.1, 0.0):
+                measure("scroll to anywhere", lambda part=part: page.evaluate(SCROLL, part))
+    rows: list[list[object]] = [[what, statistics.median(times), max(times)] for what, times in took.items()]
+    return Table(f"{count:,} runs in the table", ["what", "median ms", "highest ms"], rows, "under 300 ms")
+
+
+SCROLL = "part => scrollTo(0, part * document.documentElement.scrollHeight)"
 
 
 def bench_peers(python: str, steps: int, seconds: float) -> Table:
