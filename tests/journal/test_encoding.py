@@ -66,6 +66,8 @@ def test_times_survive_to_the_microsecond(micros: int) -> None:
     parser = TimeParser()
     assert parser.parse(text) == micros
     assert parser.parse(text) == micros  # the second time from memory
+    later = micros - micros % 60_000_000 + 59_000_001
+    assert parser.parse(format_time(later // 1_000_000)[:-7] + "000001Z") == later  # of the same minute
 
 
 def test_times_of_other_writers_are_understood() -> None:
@@ -75,6 +77,8 @@ def test_times_of_other_writers_are_understood() -> None:
     assert parser.parse("2026-11-15T10:00:00.123Z") == parser.parse("2026-11-15T10:00:00.123000Z")
     assert parser.parse("yesterday") is None
     assert parser.parse("") is None
+    assert parser.parse("2026-11-15T10:00:60.000Z") is None, "no such second"
+    assert parser.parse("2026-11-15T10:00:5x.000Z") is None
 
 
 def test_a_single_time_is_read_in_seconds_and_anything_else_is_none() -> None:

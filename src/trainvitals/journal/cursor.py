@@ -34,6 +34,12 @@ def parse_line(line: bytes, damage: Damage) -> Row | None:
 
     What is given here is a row of the sealed file too, and nothing else is: lines are counted alike before and after.
     """
+    found = parse_timed(line, damage, _CLOCK)
+    return None if found is None else found[0]
+
+
+def parse_timed(line: bytes, damage: Damage, clock: TimeParser) -> tuple[Row, int] | None:
+    """As `parse_line`, with the time in microseconds since 1970."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -41,11 +47,11 @@ def parse_line(line: bytes, damage: Damage) -> Row | None:
             damage.torn += 1
         # A line cut by a full disk may have the next one of another thread behind it on the same line.
         start = line.rfind(LINE_START)
-        return parse_line(line[start:], damage) if start > 0 else None
+        return parse_timed(line[start:], damage, clock) if start > 0 else None
     if isinstance(row, dict):
         time = row.get("timestamp")
-        if isinstance(time, str) and _CLOCK.parse(time) is not None:
-            return row
+        if isinstance(time, str) and (moment := clock.parse(time)) is not None:
+            return row, moment
     damage.foreign += 1
     return None
 

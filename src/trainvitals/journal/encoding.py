@@ -107,24 +107,24 @@ def format_time(seconds: float | None = None, digits: int = 6) -> str:
 
 
 class TimeParser:
-    """ISO-8601 UTC to microseconds since 1970; remembers the last second, for lines come in order."""
+    """ISO-8601 UTC to microseconds since 1970; remembers the last minute, for lines come in order."""
 
     def __init__(self) -> None:
-        self._second = ""
+        self._minute = ""
         self._micros = 0
 
     def parse(self, text: str) -> int | None:
         """None if `text` is not a time."""
-        if text[:19] == self._second:
-            fraction = text[20:-1]
-            if fraction.isdecimal() and text[-1] == "Z" and text[19] == ".":
+        if text[:17] == self._minute:
+            second, fraction = text[17:19], text[20:-1]
+            if fraction.isdecimal() and second.isdecimal() and second < "60" and text[-1] == "Z" and text[19] == ".":
                 if len(fraction) == 3:
-                    return self._micros + int(fraction) * 1000
+                    return self._micros + int(second) * 1_000_000 + int(fraction) * 1000
                 if len(fraction) == 6:
-                    return self._micros + int(fraction)
+                    return self._micros + int(second) * 1_000_000 + int(fraction)
         micros = _parse_micros(text)
-        if micros is not None and text.endswith("Z"):
-            self._second, self._micros = text[:19], micros - micros % 1_000_000
+        if micros is not None and text.endswith("Z") and text[16:17] == ":":
+            self._minute, self._micros = text[:17], micros - micros % 60_000_000
         return micros
 
 

@@ -30,7 +30,7 @@ from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, layout, parquet
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.cursor import Cursor, parse_line
+from trainvitals.journal.cursor import Cursor, parse_timed
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 from trainvitals.journal.extremes import NO_STEP, Numbers
@@ -97,10 +97,10 @@ class Lines:
 
     def add(self, line: bytes) -> None:
         """Take one line in; what cannot be understood is counted in `damage`."""
-        row = parse_line(line, self.damage)
-        if row is not None:
-            moment = self._clock.parse(row.pop("timestamp"))
-            assert moment is not None  # or it would be no row
+        found = parse_timed(line, self.damage, self._clock)
+        if found is not None:
+            row, moment = found
+            del row["timestamp"]
             self.add_row(moment, row.pop("step", None), row)
 
     def add_row(self, moment: int, step: Any, row: dict[str, Any]) -> None:
