@@ -43,11 +43,14 @@ def make_sweep(root: Path, runs: int, *, steps: int = 0, seeds: int = 1, project
         loss = level + 3.0 * np.exp(-np.arange(max(steps, 1)) / max(steps / 5, 1)) + noise
         last = float(loss[-1]) if steps else level + float(noise[0])
         summary = {"train/loss": _summary(last, steps), "val/acc": _summary(1.0 / (1.0 + last), steps)}
+        if steps:
+            summary["epoch"] = _summary((steps - 1) / 10, steps)
         status = {"attempt": 1, "state": "finished", "host": f"node{number % 4}", "summary": summary}
         run_folder.write_status(folder, Status.parse(status))
         if steps:
             rows = (
-                {"step": at, "train/loss": float(y), "val/acc": 1.0 / (1.0 + float(y))} for at, y in enumerate(loss)
+                {"step": at, "epoch": at / 10, "train/loss": float(y), "val/acc": 1.0 / (1.0 + float(y))}
+                for at, y in enumerate(loss)
             )
             made_runs.write(folder, rows)
         names.append(name)

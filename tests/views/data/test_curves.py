@@ -56,25 +56,69 @@ def test_without_names_the_decisive_metrics_are_chosen(sweep: FolderRuns) -> Non
     assert set(found["names"]) == {"train/loss", "val/acc"} and len(found["series"]) == 24
 
 
-def test_a_run_is_read_again_only_when_its_files_changed(sweep: FolderRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, cache, read = rows_of(sweep), CurveCache(), []
+def test_a_metric_of_a_run_is_read_again_only_when_its_files_changed(
+    sweep: FolderRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, cache = rows_of(sweep), CurveCache()
+    read: list[tuple[str, list[str]]] = []
     original = type(sweep.open(rows[0]["key"])).series
 
-    def count(reader: Any, *args: Any, **more: Any) -> Any:
-        read.append(reader.info.id)
-        return original(reader, *args, **more)
+    def count(reader: Any, names: Any, **more: Any) -> Any:
+        read.append((reader.info.id, list(names)))
+        return original(reader, names, **more)
 
     monkeypatch.setattr(type(sweep.open(rows[0]["key"])), "series", count)
 
-    def ask() -> list[str]:
+    def ask(*names: str, **more: Any) -> list[tuple[str, list[str]]]:
         read.clear()
-        describe_curves(rows, sweep.open, cache, names=["train/loss"], group="config.lr")
+        describe_curves(rows, sweep.open, cache, names=names, **more)
         return sorted(read)
 
-    assert len(ask()) == 12
-    assert ask() == []
+    ids = sorted(row["id"] for row in rows)
+    everything = ["train/loss", "val/acc", "epoch"]
+    assert ask("train/loss", group="config.lr") == [(run, everything) for run in ids], "what comes next is read along"
+    for more in ({"group": "config.lr"}, {"group": "experiment", "band": "std"}, {}, {"points": 10}):
+        assert ask("train/loss", **more) == []
+    assert ask("train/loss", "val/acc") == [] and ask("train/loss", axis="epoch") == []
+    assert ask("train/loss", "never") == [(run, ["never"]) for run in ids]
+    assert ask("val/acc", "never") == [], "that it was never logged is known as well"
     made_runs.write(sweep.folder(rows[3]["key"]), [{"step": 50, "train/loss": 9.0}])
-    assert ask() == [rows[3]["id"]]
+    assert ask("train/loss") == [(rows[3]["id"], everything)]
+
+
+def test_fewer_points_keep_what_stands_out(tmp_path: Path) -> None:
+    folder = made_runs.make_run(tmp_path / "p" / "a", name="a", project="p")
+    made_runs.write(folder, ({"step": at, "loss": 50.0 if at == 321 else 1.0} for at in range(1000)))
+    runs = FolderRuns(tmp_path)
+    (series,) = describe_curves(rows_of(runs), runs.open, CurveCache(), names=["loss"], points=20)["series"]
+    assert len(series["x"]) <= 20 and series["total"] == 1000
+    assert dict(zip(series["x"], series["y"], strict=True))[321] == 50.0
+
+
+def test_seeds_are_one_line_without_being_asked_where_most_runs_are_seeds(sweep: FolderRuns) -> None:
+    rows = rows_of(sweep)
+    auto = describe_curves(rows, sweep.open, CurveCache(), names=["train/loss"], group="auto")
+    assert auto["group"] == "experiment" and len(auto["lines"]) == 4
+    first = {row["key"] for row in rows if row["config"]["seed"] == 0}
+    alone = [row for row in rows if row["key"] in first]
+    plain = describe_curves(alone, sweep.open, CurveCache(), names=["train/loss"], group="auto")
+    assert plain["group"] == "" and len(plain["lines"]) == 4
+    again = [{**row, "config": {**row["config"], "seed": 0}} for row in rows]
+    same = describe_curves(again, sweep.open, CurveCache(), group="auto")  # type: ignore[arg-type]
+    assert same["group"] == "", "the same seed again is no other seed"
+
+
+def test_any_metric_is_the_axis_also_within_a_range(sweep: FolderRuns) -> None:
+    rows, cache = rows_of(sweep), CurveCache()
+    (logged,) = sweep.open(rows[0]["key"]).series(["train/loss"])
+    whole = describe_curves(rows, sweep.open, cache, names=["train/loss"], axis="epoch")["series"][0]
+    assert list(whole["x"]) == pytest.approx([at / 10 for at in range(50)]) and list(whole["y"]) == list(logged.y)
+    some = describe_curves(rows, sweep.open, cache, names=["train/loss"], axis="epoch", within=(1.0, 2.0))
+    assert list(some["series"][0]["x"]) == pytest.approx([at / 10 for at in range(10, 21)])
+    assert list(some["series"][0]["y"]) == list(logged.y[10:21])
+    grouped = describe_curves(rows, sweep.open, cache, names=["train/loss"], axis="epoch", group="experiment")
+    assert list(grouped["series"][0]["x"]) == pytest.approx([at / 10 for at in range(50)])
+    assert describe_curves(rows, sweep.open, cache, names=["train/loss"], axis="tokens")["series"] == []
 
 
 def test_what_is_kept_stays_within_its_bytes(sweep: FolderRuns) -> None:

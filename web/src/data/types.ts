@@ -214,6 +214,8 @@ export interface Curves {
   // Oldest of these whose curves were not read
   left_out: number;
   axis: string;
+  // What the runs were grouped by; empty if each is a line
+  group: string;
   names: string[];
   lines: Line[];
   series: Curve[];

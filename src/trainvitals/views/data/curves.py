@@ -1,6 +1,7 @@
 """Curves of many runs in one answer: a line per run, or per group of runs with its mean and band.
 
-Each run is read once and kept until its files change, so that another grouping or band reads nothing again.
+Each metric of a run is read once and kept until the run's files change: another grouping, another band or one more
+metric reads nothing again.
 """
 
 from __future__ import annotations
@@ -11,38 +12,47 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from trainvitals.analysis.comparison import without_seed
+from trainvitals.analysis.comparison import group_seeds, without_seed
 from trainvitals.analysis.groups import BandKind, make_group
+from trainvitals.analysis.metric_sense import better
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.downsample import pick
 from trainvitals.views.data.comparison import decisive
 from trainvitals.views.data.participants import lowest_of
-from trainvitals.views.data.series import pack_series
+from trainvitals.views.data.series import PLAIN_AXES, move_to_metric, pack_series, steps_between
 from trainvitals.views.data.shapes import CurveJson, CurvesJson, LineJson, RowJson
 from trainvitals.views.data.wire import mark_broken, pack_axis
 
 MOST_RUNS = 500
 """Of which curves are read in one answer: the newest."""
 USUAL_NAMES = 4
-GROUP_POINTS = 2000
-"""Read of each run of a group. Of a longer curve, the lowest and the highest of each piece are read, and its mean there
-is the mean of these."""
+READ_POINTS = 2000
+"""Of each curve, however many are asked for: thinned out for a chart, whole for a group. Of a longer curve, the lowest
+and the highest of each piece are read, and its mean there is the mean of these."""
 MEMORY_BYTES = 96 << 20
+CURVE_BYTES = READ_POINTS * 16
+"""At most, of one that is kept."""
 READERS = 4
 """Runs that are read at the same time."""
 EXPERIMENT = "experiment"
 """The grouping by everything in the configuration but the seed."""
+AUTO = "auto"
+"""By experiment if most of the runs are seeds of one, else each run by itself."""
 ROW_FIELDS = ("project", "status", "host", "attempt", "kind")
 GROUPINGS = (EXPERIMENT, "tags", *ROW_FIELDS)
 """Beside `config.KEY`."""
 TITLE_KEYS = 4
 
 Range = tuple[float | None, float | None]
-_Key = tuple[str, tuple[str, ...], str, int, Range]
+EVERYTHING: Range = (None, None)
+_Key = tuple[str, str, Range]
 
 
 class CurveCache:
@@ -52,42 +62,51 @@ class CurveCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, tuple[object, list[Series]]] = OrderedDict()
+        self._kept: OrderedDict[_Key, tuple[object, dict[str, Series | None]]] = OrderedDict()
 
     def read(
-        self, key: str, reader: Reader, names: Sequence[str], axis: str, points: int, within: Range
+        self, key: str, reader: Reader, names: Sequence[str], axis: str, within: Range, more: int = 0
     ) -> list[Series]:
-        """Of the run's lowest participant."""
-        asked = key, tuple(names), axis, points, within
+        """Of the run's lowest participant, on an axis of `PLAIN_AXES`. If its files must be read, so many other metrics
+        are read along for the next time: most of the time goes into the first."""
+        asked = key, axis, within
         stamp = reader.stamp()
         with self._lock:
-            known = self._kept.get(asked)
-            if known is not None and known[0] == stamp:
-                self._kept.move_to_end(asked)
-                return known[1]
-        found = reader.series(
-            names,
-            x=axis,  # type: ignore[arg-type]
-            start=within[0],
-            end=within[1],
-            max_points=points,
-            participants=lowest_of(reader),
-        )
+            kept_stamp, kept = self._kept.get(asked, (None, {}))
+            known = dict(kept) if kept_stamp == stamp else {}
+        if missing := [name for name in names if name not in known]:
+            if more:
+                others = (name for name in decisive(reader.names()) if name not in known and name not in missing)
+                missing += islice(others, more)
+            found = reader.series(
+                missing,
+                x=axis,  # type: ignore[arg-type]
+                start=within[0],
+                end=within[1],
+                max_points=READ_POINTS,
+                participants=lowest_of(reader),
+            )
+            known |= dict.fromkeys(missing)  # what was never logged is not looked for again
+            for series in reversed(found):
+                known[series.name] = series
+        self._keep(asked, stamp, known)
+        return [curve for name in names if (curve := known[name]) is not None]
+
+    def _keep(self, asked: _Key, stamp: object, known: dict[str, Series | None]) -> None:
         with self._lock:
             self._drop(asked)
-            self._kept[asked] = stamp, found
-            self._bytes += _size(found)
+            self._kept[asked] = stamp, known
+            self._bytes += _size(known)
             while self._bytes > self._most_bytes and self._kept:
                 self._drop(next(iter(self._kept)))
-        return found
 
     def _drop(self, asked: _Key) -> None:
-        if (known := self._kept.pop(asked, None)) is not None:
-            self._bytes -= _size(known[1])
+        if (dropped := self._kept.pop(asked, None)) is not None:
+            self._bytes -= _size(dropped[1])
 
 
-def _size(curves: Sequence[Series]) -> int:
-    return sum(series.x.nbytes + series.y.nbytes for series in curves)
+def _size(curves: dict[str, Series | None]) -> int:
+    return sum(series.x.nbytes + series.y.nbytes for series in curves.values() if series is not None)
 
 
 def describe_curves(
@@ -100,17 +119,21 @@ def describe_curves(
     points: int = 500,
     group: str = "",
     band: BandKind = "range",
-    within: Range = (None, None),
+    within: Range = EVERYTHING,
 ) -> CurvesJson:
-    """Of the given runs, the newest first. Without `names`, of the metrics that show best how good they are."""
+    """Of the given runs, the newest first. Without `names`, of the metrics that show best how good they are. `axis` is
+    step, time, relative, or the name of a metric such as `epoch`: what a run without it logged is not drawn."""
     chosen = list(rows[:MOST_RUNS])
-    wanted = list(names) or decisive(common_names(chosen))[:USUAL_NAMES]
+    wanted = list(names) or _usual_names(chosen)
+    if group == AUTO:
+        group = EXPERIMENT if _are_seeds(chosen) else ""
     lines = group_rows(chosen, group) if group else [(row["name"], [row]) for row in chosen]
-    read_points = max(points, GROUP_POINTS) if group else points
+    # What the user may add next, as far as it leaves room for other runs.
+    more = MEMORY_BYTES // 2 // CURVE_BYTES // max(len(chosen), 1)
 
     def read(row: RowJson) -> list[Series]:
         try:
-            return cache.read(row["key"], open_run(row["key"]), wanted, axis, read_points, within)
+            return _read(cache, row["key"], open_run(row["key"]), wanted, axis, within, more)
         except (TrainvitalsError, OSError):
             return []  # removed or half-copied since it was listed
 
@@ -121,17 +144,52 @@ def describe_curves(
         for name in wanted:
             curves = [item for row in members for item in found[row["key"]] if item.name == name and len(item.x)]
             if curves:
-                packed = _pack_group(name, curves, axis, points, band) if group else pack_series(curves[0], axis)
+                packed = (
+                    _pack_group(name, curves, axis, points, band)
+                    if group
+                    else pack_series(_thin(curves[0], points), axis)
+                )
                 series.append({"line": place, **packed})  # type: ignore[typeddict-item]
     described: list[LineJson] = [{"title": title, "runs": [row["key"] for row in members]} for title, members in lines]
     return {
         "total": len(rows),
         "left_out": len(rows) - len(chosen),
         "axis": axis,
+        "group": group,
         "names": wanted,
         "lines": described,
         "series": series,
     }
+
+
+def _read(
+    cache: CurveCache,
+    key: str,
+    reader: Reader,
+    wanted: Sequence[str],
+    axis: str,
+    within: Range,
+    more: int,
+) -> list[Series]:
+    if axis in PLAIN_AXES:
+        return cache.read(key, reader, wanted, axis, within, more if within == EVERYTHING else 0)
+    whole = cache.read(key, reader, [axis, *wanted], "step", EVERYTHING, more)
+    scale = next((series for series in whole if series.name == axis), None)
+    if scale is None:
+        return []
+    found = cache.read(key, reader, wanted, "step", steps_between(scale, *within))
+    return move_to_metric(found, scale, *within, READ_POINTS)
+
+
+def _thin(series: Series, points: int) -> Series:
+    shown = pick(series.y, points)
+    return replace(series, x=series.x[shown], y=series.y[shown])
+
+
+def _usual_names(rows: Sequence[RowJson]) -> list[str]:
+    """Those of which it is known whether more is better; any if there are none."""
+    ranked = decisive(common_names(rows))
+    return ([name for name in ranked if better(name)] or ranked)[:USUAL_NAMES]
 
 
 def common_names(rows: Sequence[RowJson]) -> list[str]:
@@ -163,6 +221,12 @@ def _pack_group(name: str, curves: Sequence[Series], axis: str, points: int, ban
 
 
 # -- groups of runs
+
+
+def _are_seeds(rows: Sequence[RowJson]) -> bool:
+    """Whether at least half of the runs differ from another one in nothing but the seed."""
+    several = [group for group in group_seeds([row["config"] for row in rows]) if len(group) > 1]
+    return bool(several) and 2 * sum(map(len, several)) >= len(rows)
 
 
 def group_rows(rows: Sequence[RowJson], by: str) -> list[tuple[str, list[RowJson]]]:

@@ -18,6 +18,8 @@ from trainvitals.views.data.shapes import SeriesAnswerJson, SeriesJson, StatesAn
 from trainvitals.views.data.wire import find_broken, mark_broken, pack_axis
 
 MAX_CHANGES = 2000
+PLAIN_AXES = ("step", "time", "relative")
+"""Every other axis is a training metric."""
 
 
 def describe_series(
@@ -38,7 +40,7 @@ def describe_series(
     """Series of the given names, and of what `chosen` stands for: names, patterns and expressions of training metrics.
     `axis` is step, time, relative, or the name of a training metric such as `epoch`; `band` puts the ranks of a name
     and role together as lowest, mean and highest; `rate` draws a counter per second."""
-    plain = axis in ("step", "time", "relative")
+    plain = axis in PLAIN_AXES
     # Of a range on another axis it is not known yet which steps are in it.
     from_all = not plain and (start is not None or end is not None)
     x: Axis = axis if plain else "step"  # type: ignore[assignment]
@@ -91,11 +93,15 @@ def pack_series(series: Series, axis: str) -> SeriesJson:
 def _on_metric(
     reader: Reader, found: list[Series], axis: str, start: float | None, end: float | None, points: int
 ) -> list[Series]:
-    """The same values over another metric: its value at each step, between two looks interpolated."""
     zoomed = start is not None or end is not None
     scale = next(iter(reader.series([axis], max_points=None if zoomed else max(points, 2000))), None)
-    if scale is None:
-        return []
+    return [] if scale is None else move_to_metric(found, scale, start, end, points)
+
+
+def move_to_metric(
+    found: Sequence[Series], scale: Series, start: float | None, end: float | None, points: int
+) -> list[Series]:
+    """Series by step over another metric: the value of `scale` at each step, between two of its steps interpolated."""
     finite = np.isfinite(scale.y)
     if not finite.any():
         return []
@@ -114,6 +120,22 @@ def _on_metric(
         shown = pick(y, points)
         moved.append(replace(series, x=x[shown], y=y[shown], nonfinite=count))
     return moved
+
+
+def steps_between(scale: Series, start: float | None, end: float | None) -> tuple[float | None, float | None]:
+    """The steps that a range of another metric lies within, one look of it more on either side."""
+    if start is None and end is None:
+        return None, None
+    inside = np.isfinite(scale.y)
+    if start is not None:
+        inside &= scale.y >= start
+    if end is not None:
+        inside &= scale.y <= end
+    places = np.flatnonzero(inside)
+    if not len(places):
+        return None, None  # between two looks, or beyond all of them
+    first, last = int(places[0]) - 1, int(places[-1]) + 1
+    return float(scale.x[first]) if first >= 0 else None, float(scale.x[last]) if last < len(scale.x) else None
 
 
 def per_second(series: Series) -> Series:

@@ -489,6 +489,7 @@ class CurvesJson(TypedDict):
     total: Annotated[int, "Runs that the search finds"]
     left_out: Annotated[int, "Oldest of these whose curves were not read"]
     axis: str
+    group: Annotated[str, "What the runs were grouped by; empty if each is a line"]
     names: list[str]
     lines: list[LineJson]
     series: list[CurveJson]

@@ -409,7 +409,7 @@ def compare(web: Web, values: Values) -> ComparisonJson:
 def show_curves(web: Web, values: Values) -> CurvesJson:
     _check_range(values)
     group = values["group"] or ""
-    if group and group not in curves.GROUPINGS and not group.startswith("config."):
+    if group and group not in (curves.AUTO, *curves.GROUPINGS) and not group.startswith("config."):
         raise BadRequest(
             f"cannot group by '{group}'{nearest(group, curves.GROUPINGS)}",
             hint=f"one of {', '.join(curves.GROUPINGS)}, or config.KEY",
@@ -738,11 +738,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             STATUS,
             SEARCH,
             Parameter("name", "Metric; may be repeated", "texts", most=20),
-            Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
+            Parameter("x", "step, time, relative, or a training metric such as epoch", default="step", most=200),
             START,
             END,
             Parameter("points", "Maximum points per line", "integer", default=500, low=4, high=2000),
-            Parameter("group", f"One line per group: {', '.join(curves.GROUPINGS)}, or config.KEY", most=300),
+            Parameter(
+                "group",
+                f"One line per group: {', '.join(curves.GROUPINGS)}, or config.KEY; auto: per experiment where most"
+                " runs differ from another in nothing but the seed",
+                most=300,
+            ),
             Parameter(
                 "band",
                 "Of a group: lowest to highest, standard deviation, or 95 % confidence of the mean",
