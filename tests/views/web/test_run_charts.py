@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import made_runs
 import pytest
 from made_sweep import make_sweep
 
@@ -36,6 +38,11 @@ def test_all_runs_are_drawn_and_the_filter_is_that_of_the_table(sweep_server: Se
     tab = open_tab(width=1440)
     tab.page.goto(f"{sweep_server.base}#/runs")
     tab.page.get_by_role("button", name="Charts", exact=True).click()
+    tab.wait(f"{LINES}.length === 10 && document.querySelectorAll('.many').length === 2")  # seeds are one line each
+    tab.page.get_by_label("lines", exact=True).first.select_option("run")
+    tab.wait(f"{LINES}.length === 40 && document.querySelectorAll('.many').length === 2")
+    tab.requests.clear()
+    tab.page.reload()
     tab.wait(f"{LINES}.length === 40 && document.querySelectorAll('.many').length === 2")
     assert len([url for url in tab.requests if "/curves" in url]) == 1, "one request for all runs"
     tab.page.get_by_label("search runs").fill("tag:batch-1")
@@ -46,7 +53,7 @@ def test_all_runs_are_drawn_and_the_filter_is_that_of_the_table(sweep_server: Se
 
 def test_lines_are_hidden_pinned_and_colored_and_a_reload_keeps_it(sweep_server: Server, open_tab: Open) -> None:
     tab = open_tab(width=1440)
-    tab.page.goto(f"{sweep_server.base}#/runs?view=charts")
+    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=run")
     tab.wait(f"{LINES}.length === 40 && {INK} > 0")
     before = tab.page.evaluate(INK)
     tab.page.get_by_label("pin run-0007").click()
@@ -84,7 +91,7 @@ def test_seeds_of_an_experiment_are_one_line_with_a_band(sweep_server: Server, o
 
 def test_keys_go_from_line_to_line_and_the_tooltip_has_the_logged_value(sweep_server: Server, open_tab: Open) -> None:
     tab = open_tab(width=1440)
-    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&metric=train/loss")
+    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=run&metric=train/loss")
     tab.wait(f"{LINES}.length === 40 && document.querySelectorAll('.many').length === 1")
     tab.page.locator(".many .plot").focus()
     for key in ("ArrowRight", "ArrowDown"):
@@ -97,6 +104,41 @@ def test_keys_go_from_line_to_line_and_the_tooltip_has_the_logged_value(sweep_se
     tab.wait("location.hash.includes('from=')")
     tab.page.keyboard.press("0")
     tab.wait("!location.hash.includes('from=')")
+
+
+def test_any_metric_is_the_axis_and_a_line_is_smoothed_but_not_its_tooltip(
+    sweep_server: Server, open_tab: Open
+) -> None:
+    tab = open_tab(width=1440)
+    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=run&metric=train/loss&q=name~run-0003")
+    tab.wait(f"{LINES}.join() === 'run-0003'")
+    tab.page.get_by_label("x", exact=True).select_option("epoch")
+    tab.wait("document.querySelector('.many .axis').innerText.includes('by epoch')")
+    tab.page.get_by_label("smoothing").fill("1")
+    tab.wait("location.hash.includes('smooth=1')")
+    tab.page.locator(".many .plot").focus()
+    tab.page.keyboard.press("ArrowRight")
+    tab.wait("document.querySelector('.many .tip-row small')?.innerText.startsWith('smoothed ')")
+    shown = tab.page.inner_text(".many .tip-row b"), tab.page.inner_text(".many .tip-x")
+    tab.page.get_by_label("smoothing").fill("0")
+    tab.wait("location.hash.includes('smooth=0')")
+    tab.page.locator(".many .plot").focus()
+    tab.page.keyboard.press("ArrowRight")
+    tab.page.keyboard.press("ArrowLeft")
+    tab.wait("document.querySelector('.many .tip-row') && !document.querySelector('.many .tip-row small')")
+    assert (tab.page.inner_text(".many .tip-row b"), tab.page.inner_text(".many .tip-x")) == shown
+
+
+def test_values_that_are_not_finite_are_marked_and_a_metric_that_nobody_logged_is_said_so(
+    tmp_path: Path, serve: Callable[..., Server], open_tab: Open
+) -> None:
+    (name,) = make_sweep(tmp_path, 1, steps=40)
+    folder = tmp_path / "sweep" / name
+    made_runs.write(folder, [{"step": 40 + at, "train/loss": math.nan} for at in range(3)])
+    tab = open_tab(width=1440)
+    tab.page.goto(f"{serve(tmp_path).base}#/runs?view=charts&metric=train/loss&metric=never")
+    tab.wait("document.querySelector('.many .badge.critical')?.innerText === '3 NaN'")
+    tab.page.get_by_text("none of these runs logged never").wait_for()
 
 
 def test_a_phone_has_everything_below_each_other(sweep_server: Server, open_tab: Open) -> None:

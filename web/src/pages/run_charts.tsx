@@ -3,23 +3,27 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { setQuery, source, usePageRoute } from "../data/page.ts";
 import { dark, go, zoom } from "../data/store.ts";
-import type { Curves, Line, Row } from "../data/types.ts";
+import type { Curve, Curves, Line, Row } from "../data/types.ts";
 import { LIGHT, lineStyle } from "../logic/colors.ts";
 import { formatCount } from "../logic/format.ts";
-import { paintedLines, paintLine, pinnedLines, showLines, shownLines, togglePin } from "../logic/lines.ts";
+import { paintedLines, paintLine, pinnedLines, showLines, shownLines, togglePin, type Drawable } from "../logic/lines.ts";
 import { search } from "../logic/metrics.ts";
 import { first, number } from "../logic/route.ts";
+import { smooth } from "../logic/smooth.ts";
 import { columnName, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
 import { ManyLines, type ManyLine } from "../ui/many.tsx";
 import { Menu } from "../ui/menu.tsx";
+import { NameChoice } from "../ui/name_choice.tsx";
 import { panelOf } from "../ui/panel.tsx";
-import { Choice, Link, Loading, Problem, runRoute } from "../ui/parts.tsx";
+import { Choice, Link, Loading, Problem, runRoute, Smoothing, smoothingOf, Simulated } from "../ui/parts.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
 const BANDS = [["range", "min–max"], ["std", "± standard deviation"], ["confidence", "95 % confidence of the mean"]] as const;
-const GROUPINGS = [["", "each run"], ["experiment", "config without seed"], ["tags", "tag"], ["project", "project"], ["host", "host"], ["attempt", "attempt"], ["status", "status"]] as const;
+const EACH_RUN = "run";
+const GROUPINGS = [[EACH_RUN, "each run"], ["experiment", "config without seed"], ["tags", "tag"], ["project", "project"], ["host", "host"], ["attempt", "attempt"], ["status", "status"]] as const;
 const MOST_GROUPINGS = 60;
+const MOST_AXES = 60;
 const AGAIN_MS = 5000;
 const POINTS = 500; // of each line; a zoom asks for those of its range
 
@@ -32,7 +36,8 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
   const route = usePageRoute();
   const [q, project, status] = [first(route, "q"), first(route, "project"), first(route, "status")];
   const axis = first(route, "x") ?? "step";
-  const group = first(route, "by") ?? "";
+  // Seeds of an experiment are one line unless the user wants otherwise.
+  const by = first(route, "by") ?? "auto";
   const band = first(route, "band") ?? "range";
   const names = route.query.get("metric") ?? [];
   const points = number(route, "points") ?? POINTS;
@@ -41,49 +46,58 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
   const [error, setError] = useState<Error | null>(null);
   const [round, setRound] = useState(0);
   const pointed = useSignal<string | null>(null);
+  const live = rows.filter((row) => row.live).length;
   useEffect(() => {
     let current = true;
-    source.value!.curves({ q, project, status, names, x: axis, start: zoomed?.start, end: zoomed?.end, points, group: group || undefined, band }).then(
+    source.value!.curves({ q, project, status, names, x: axis, start: zoomed?.start, end: zoomed?.end, points, group: by === EACH_RUN ? undefined : by, band }).then(
       (found) => current && (setAnswer(found), setError(null)),
       (problem) => current && setError(problem),
     );
     return () => {
       current = false;
     };
-  }, [q, project, status, axis, group, band, names.join("\n"), points, zoomed?.start, zoomed?.end, round]);
-  const anyLive = rows.some((row) => row.live);
+  }, [q, project, status, axis, by, band, names.join("\n"), points, zoomed?.start, zoomed?.end, round, rows.length, live]);
+  const anyLive = live > 0;
   useEffect(() => {
     if (!anyLive) return;
     const timer = setInterval(() => document.visibilityState === "visible" && setRound((value) => value + 1), AGAIN_MS);
     return () => clearInterval(timer);
   }, [anyLive]);
 
+  const group = answer?.group ?? "";
+  const smoothing = smoothingOf(route);
   const lines = useMemo((): Known[] => (answer?.lines ?? []).map((line) => ({ ...line, id: group ? line.title : line.runs[0] })), [answer]);
   const ids = lines.map((line) => line.id);
   const [shown, pinned, painted] = [shownLines(route, ids), pinnedLines(route), paintedLines(route)];
-  const look = JSON.stringify([[...shown], [...pinned], [...painted], dark.value]);
+  const look = JSON.stringify([[...shown], [...pinned], [...painted], dark.value, smoothing]);
   const drawn = useMemo(() => {
     const found = new Map<string, ManyLine[]>();
     for (const series of answer?.series ?? []) {
       const line = lines[series.line];
       if (!shown.has(line.id)) continue;
-      const item = { id: line.id, title: line.title, stroke: colorOf(line.id, series.line, painted), pinned: pinned.has(line.id), runs: line.runs.length, series };
-      found.set(series.name, [...(found.get(series.name) ?? []), item]);
+      const item = { id: line.id, title: line.title, stroke: colorOf(line.id, series.line, painted), pinned: pinned.has(line.id), runs: line.runs.length, series, drawn: smoothed(series, panelOf(series.name).smooth ? smoothing : 0) };
+      const others = found.get(series.name);
+      if (others) others.push(item);
+      else found.set(series.name, [item]);
     }
     return found;
   }, [answer, look]);
 
   const offered = useMemo(() => [...new Set(rows.flatMap((row) => Object.keys(row.summary)))], [rows]);
+  const axes = [...new Set([axis, ...offered.filter(isCounter), ...offered])].filter((name) => !AXES.some(([id]) => id === name)).slice(0, MOST_AXES);
   const configs = possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS);
   const chosen = names.length ? names : (answer?.names ?? []);
+  const nothing = (name: string) => (answer?.series.some((series) => series.name === name) ? "all lines are hidden" : offered.includes(name) ? (zoomed ? "no values in this range" : `no run has ${name} over ${answer?.axis}`) : `none of these runs logged ${name}`);
   return (
     <>
       <div class="controls">
-        <Choice label="lines" value={group} options={[...GROUPINGS, ...configs.map((id) => [id, columnName(id)] as const)]} onChange={(value) => setQuery({ by: value || undefined, on: undefined, off: undefined, pin: undefined, paint: undefined })} />
+        <Choice label="lines" value={group || EACH_RUN} options={[...GROUPINGS, ...configs.map((id): [string, string] => [id, columnName(id)])]} onChange={(value) => setQuery({ by: value, on: undefined, off: undefined, pin: undefined, paint: undefined })} />
         {group && <Choice label="band" value={band} options={BANDS} onChange={(value) => setQuery({ band: value })} />}
-        <Choice label="x" value={axis} options={AXES} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
-        <Menu title="metrics">{() => <MetricChoice offered={offered} chosen={chosen} />}</Menu>
+        <Choice label="x" value={axis} options={[...AXES, ...axes.map((name): [string, string] => [name, name])]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <Menu title="metrics">{() => <NameChoice noun="metric" offered={offered} chosen={chosen} onChange={(metric) => setQuery({ metric }, true)} />}</Menu>
+        <Smoothing value={smoothing} />
         {answer && <span class="note">{group ? `${formatCount(lines.length, "group")} of ${formatCount(answer.total - answer.left_out, "run")}` : formatCount(lines.length, "run")}{answer.left_out > 0 && `; the ${answer.left_out.toLocaleString("en-US")} oldest are not drawn`}</span>}
+        <Simulated rows={rows} />
       </div>
       {error && <Problem error={error} />}
       {!answer && !error && <Loading />}
@@ -92,7 +106,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
           <div class="charts">
             {answer.names.map((name) => {
               const panel = panelOf(name);
-              return <ManyLines key={name} title={panel.title} help={name} lines={drawn.get(name) ?? []} axis={axis} unit={panel.unit} log={panel.log_first} canLog={panel.log} pointed={pointed} />;
+              return <ManyLines key={name} title={panel.title} help={name} lines={drawn.get(name) ?? []} axis={answer.axis} unit={panel.unit} log={panel.log_first} canLog={panel.log} nothing={nothing(name)} pointed={pointed} />;
             })}
           </div>
           <Lines lines={lines} shown={shown} pinned={pinned} painted={painted} grouped={group !== ""} pointed={pointed} />
@@ -100,6 +114,25 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
       )}
     </>
   );
+}
+
+// What is counted while a run trains: the usual alternatives to steps.
+function isCounter(name: string): boolean {
+  return /(^|[/_.])(epochs?|tokens?|samples?|examples?|images?|frames?|episodes?|iter(ation)?s?|global_step|num_.*)$/i.test(name);
+}
+
+// Kept until the answer changes, so that hiding a line smooths nothing again.
+const smoothedLines = new WeakMap<Curve, { amount: number; drawn: Drawable }>();
+
+function smoothed(series: Curve, amount: number): Drawable {
+  if (!(amount > 0)) return series;
+  const known = smoothedLines.get(series);
+  if (known?.amount === amount) return known.drawn;
+  const one = (y: ArrayLike<number | null>) => smooth(series.x, y, amount);
+  // A band with its mean, which would else leave it.
+  const drawn = series.low && series.high ? { x: series.x, y: one(series.y), low: one(series.low), high: one(series.high) } : { x: series.x, y: one(series.y) };
+  smoothedLines.set(series, { amount, drawn });
+  return drawn;
 }
 
 function colorOf(id: string, at: number, painted: ReadonlyMap<string, number>): string {
@@ -142,24 +175,5 @@ function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Kno
       </ul>
       {listed.length === 0 && <p class="dim">No lines match “{text}”</p>}
     </aside>
-  );
-}
-
-function MetricChoice({ offered, chosen }: { offered: string[]; chosen: string[] }) {
-  const [text, setText] = useState("");
-  const [before] = useState(chosen); // those come first, and nothing moves while boxes are ticked
-  const all = [...before, ...offered.filter((name) => !before.includes(name))];
-  const found = search(all, text);
-  return (
-    <>
-      <header><input class="search" type="search" aria-label="search metrics" placeholder={`search ${formatCount(all.length, "metric")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></header>
-      {found.map((name) => (
-        <label key={name} title={name}>
-          <input type="checkbox" checked={chosen.includes(name)} onChange={() => setQuery({ metric: chosen.includes(name) ? chosen.filter((item) => item !== name) : [...chosen, name] }, true)} />
-          <span class="menu-name">{name}</span>
-        </label>
-      ))}
-      {found.length === 0 && <p class="dim">No metrics match “{text}”</p>}
-    </>
   );
 }

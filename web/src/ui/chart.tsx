@@ -460,24 +460,29 @@ function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
     ctx.stroke();
   }
   ctx.setLineDash([]);
-  const seen = new Set<Series>();
+  drawBroken(u, new Set(drawn.lines.map((line) => line.series)));
+  ctx.restore();
+}
+
+// A triangle at the bottom wherever a value is NaN or infinite.
+export function drawBroken(u: uPlot, several: Iterable<Series>): void {
+  const { ctx, bbox } = u;
+  const ratio = devicePixelRatio || 1;
+  const [start, end] = [u.scales.x.min ?? -Infinity, u.scales.x.max ?? Infinity];
+  const bottom = bbox.top + bbox.height;
   ctx.fillStyle = css("--critical");
-  for (const line of drawn.lines) {
-    if (seen.has(line.series)) continue;
-    seen.add(line.series);
-    for (const [at] of (line.series.nonfinite ?? []).slice(0, 2000)) {
-      const value = line.series.x[at];
-      if (!inside(value)) continue;
+  for (const series of several) {
+    for (const [at] of (series.nonfinite ?? []).slice(0, 2000)) {
+      const value = series.x[at];
+      if (value < start || value > end) continue;
       const x = u.valToPos(value, "x", true);
-      const y = bbox.top + bbox.height;
       ctx.beginPath();
-      ctx.moveTo(x, y - 7 * ratio);
-      ctx.lineTo(x - 4 * ratio, y);
-      ctx.lineTo(x + 4 * ratio, y);
+      ctx.moveTo(x, bottom - 7 * ratio);
+      ctx.lineTo(x - 4 * ratio, bottom);
+      ctx.lineTo(x + 4 * ratio, bottom);
       ctx.fill();
     }
   }
-  ctx.restore();
 }
 
 function keyboard(event: KeyboardEvent, u: uPlot | null, axis: string, full: () => void): void {

@@ -6,11 +6,12 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { dark, go, route, setZoom, zoom } from "../data/store.ts";
 import type { Curve } from "../data/types.ts";
+import { describeBroken } from "../logic/broken.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatValue, formatX } from "../logic/format.ts";
-import { lineAt, nearestPlace, rangeOfY, valueAt } from "../logic/lines.ts";
+import { lineAt, nearestPlace, rangeOfY, valueAt, type Drawable } from "../logic/lines.ts";
 import { isLog as isLogIn, toggleLog } from "../logic/route.ts";
-import { aroundOne, captionOf, css, heightOf, isHuge, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks } from "./chart.tsx";
+import { aroundOne, captionOf, css, drawBroken, heightOf, isHuge, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks } from "./chart.tsx";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
 import { savePicture } from "./picture.ts";
@@ -24,6 +25,8 @@ export interface ManyLine {
   // Of how many runs it is.
   runs: number;
   series: Curve;
+  // What is drawn: smoothed, or the series itself.
+  drawn: Drawable;
 }
 
 export interface ManyProps {
@@ -34,6 +37,8 @@ export interface ManyProps {
   unit: string;
   log: boolean;
   canLog: boolean;
+  // Why there is no line, if there is none.
+  nothing: string;
   // The line that is pointed at, in all charts and in the legend.
   pointed: Signal<string | null>;
 }
@@ -41,6 +46,7 @@ export interface ManyProps {
 const HEIGHT = 300;
 const REACH = 40; // pixels from the pointer to a line
 const MANY = 24; // lines, from which on each is a little transparent
+const FAINT = 12; // lines, up to which what was logged is drawn behind what is smoothed
 const TIP_LINES = 5;
 
 interface Tip {
@@ -84,8 +90,8 @@ export function ManyLines(props: ManyProps) {
           y: {
             distr: isLog ? 3 : 1,
             range: (u) => {
-              const { lines: drawn, zoomed: seen } = latest.current;
-              const found = rangeOfY(drawn.map((line) => line.series), seen?.start ?? u.data[0][0], seen?.end ?? u.data[0][1], isLog);
+              const { lines: all, zoomed: seen } = latest.current;
+              const found = rangeOfY(all.map((line) => (all.length <= FAINT ? line.series : line.drawn)), seen?.start ?? u.data[0][0], seen?.end ?? u.data[0][1], isLog);
               return yRange(found?.[0] ?? null, found?.[1] ?? null, isLog, null, null, null);
             },
           },
@@ -105,7 +111,7 @@ export function ManyLines(props: ManyProps) {
             },
           ],
           setCursor: [(u) => point(u)],
-          draw: [(u) => (drawLines(u, latest.current.lines), drawPointed(u, overlay.current, latest.current.lines, props.pointed.peek()))],
+          draw: [(u) => (drawLines(u, latest.current.lines), drawBroken(u, latest.current.lines.map((line) => line.series)), drawPointed(u, overlay.current, latest.current.lines, props.pointed.peek()))],
         },
       },
       [[...ends], [0, 1]],
@@ -142,12 +148,12 @@ export function ManyLines(props: ManyProps) {
       tip.value = null;
       return;
     }
-    const { lines: drawn, props: now } = latest.current;
+    const { lines: all, props: now } = latest.current;
     const x = u.posToVal(left, "x");
     const slack = Math.abs(u.posToVal(left + 8, "x") - x);
-    const at = lineAt(drawn.map((line) => line.series), x, slack, (y) => u.valToPos(y, "y"), top, REACH);
-    now.pointed.value = at < 0 ? null : drawn[at].id;
-    tip.value = readTip(u, drawn, at, x, slack, now.unit, left, top);
+    const at = lineAt(all.map((line) => line.drawn), x, slack, (y) => u.valToPos(y, "y"), top, REACH);
+    now.pointed.value = at < 0 ? null : all[at].id;
+    tip.value = readTip(u, all, at, x, slack, now.unit, left, top);
   };
 
   const onKey = (event: KeyboardEvent) => {
@@ -163,7 +169,7 @@ export function ManyLines(props: ManyProps) {
       const x = u.posToVal(left, "x");
       const slack = Math.abs(u.posToVal(left + 8, "x") - x);
       const tops = latest.current.lines.flatMap((line) => {
-        const y = valueAt(line.series, x, slack);
+        const y = valueAt(line.drawn, x, slack);
         return y === null ? [] : [u.valToPos(y, "y")];
       }).filter((item) => (way > 0 ? item > top + 0.5 : item < top - 0.5)).sort((a, b) => way * (a - b));
       if (tops.length) u.setCursor({ left, top: tops[0] });
@@ -185,12 +191,14 @@ export function ManyLines(props: ManyProps) {
     move();
   };
   const grouped = lines.some((line) => line.series.members !== undefined);
+  const broken = useMemo(() => describeBroken(lines.map((line) => line.series)), [lines]);
 
   return (
     <figure class={`chart many ${full.value ? "full" : ""}`} ref={box} data-chart={props.title}>
       <figcaption>
         <h3 title={props.help}>{props.title}</h3>
         <span class="axis">{captionOf(props.axis, props.unit)}</span>
+        {broken && <span class="badge critical" title="NaN or infinite values, marked at the bottom">{broken}</span>}
         <Tools
           title={props.title}
           onFull={toggleFull}
@@ -211,7 +219,7 @@ export function ManyLines(props: ManyProps) {
         onDblClick={() => setZoom(null)}
         style={{ minHeight: `${heightOf({ height: HEIGHT })}px` }}
       >
-        {lines.length === 0 && <div class="nothing">no data to show</div>}
+        {lines.length === 0 && <div class="nothing">{props.nothing}</div>}
         {tip.value && tip.value.rows.length > 0 && (
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
@@ -236,7 +244,7 @@ function endsOf(lines: ManyLine[]): [number, number] {
 // The logged value nearest to the pointer, of the line that is pointed at and of its neighbours.
 function readTip(u: uPlot, lines: ManyLine[], at: number, x: number, slack: number, unit: string, left: number, top: number): Tip {
   const near = lines.flatMap((line, place) => {
-    const y = valueAt(line.series, x, slack);
+    const y = valueAt(line.drawn, x, slack);
     return y === null ? [] : [{ line, off: place === at ? -1 : Math.abs(u.valToPos(y, "y") - top) }];
   }).sort((a, b) => a.off - b.off).slice(0, TIP_LINES);
   const rows = near.map(({ line }) => {
@@ -245,7 +253,8 @@ function readTip(u: uPlot, lines: ManyLine[], at: number, x: number, slack: numb
     const [low, high] = [series.low?.[place], series.high?.[place]];
     const spread = low !== undefined && low !== null && high !== undefined && high !== null ? `${formatValue(low, unit)} – ${formatValue(high, unit)}` : "";
     const count = series.counts ? `${series.counts[place]} of ${line.runs}` : "";
-    return { id: line.id, title: line.title, stroke: line.stroke, text: formatValue(series.y[place], unit), note: [spread, count].filter(Boolean).join(", ") };
+    const [text, shown] = [formatValue(series.y[place], unit), formatValue(line.drawn.y[place], unit)];
+    return { id: line.id, title: line.title, stroke: line.stroke, text, note: [spread, count, shown !== text && `smoothed ${shown}`].filter(Boolean).join(", ") };
   });
   const first = near[0]?.line.series;
   const shown = first ? first.x[nearestPlace(first, x, slack)] : x;
@@ -275,17 +284,20 @@ function drawLines(u: uPlot, lines: ManyLine[]): void {
   ctx.lineJoin = "bevel"; // round ones take twice as long
   for (const line of lines) fillBand(ctx, line, toX, toY, 0.16);
   const many = lines.length > MANY;
+  ctx.globalAlpha = 0.25;
+  ctx.lineWidth = ratio;
+  if (lines.length <= FAINT) for (const line of lines) if (line.drawn !== line.series) strokeLine(ctx, line.series, line.stroke, toX, toY);
   for (const line of lines) {
     ctx.globalAlpha = line.pinned || !many ? 1 : 0.6;
     // Browsers draw a line of one pixel of the screen several times faster than a wider one.
     ctx.lineWidth = line.pinned ? 2.4 * ratio : many ? 1 : 1.4 * ratio;
-    strokeLine(ctx, line, toX, toY);
+    strokeLine(ctx, line.drawn, line.stroke, toX, toY);
   }
   ctx.restore();
 }
 
 function fillBand(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, toY: Scale, alpha: number): void {
-  const { x, low, high } = line.series;
+  const { x, low, high } = line.drawn;
   if (!low || !high) return;
   ctx.globalAlpha = alpha;
   ctx.fillStyle = line.stroke;
@@ -303,9 +315,8 @@ function fillBand(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, toY
 }
 
 // Of the values within one column of pixels, the first, lowest, highest and last: the same picture with fewer strokes.
-function strokeLine(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, toY: Scale): void {
-  const { x, y } = line.series;
-  ctx.strokeStyle = line.stroke;
+function strokeLine(ctx: CanvasRenderingContext2D, { x, y }: Drawable, stroke: string, toX: Scale, toY: Scale): void {
+  ctx.strokeStyle = stroke;
   ctx.beginPath();
   let begun = false;
   let column = NaN;
@@ -345,7 +356,7 @@ function strokeLine(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, t
   ctx.stroke();
   if (points !== 1) return;
   // A single value would be invisible as a line.
-  ctx.fillStyle = line.stroke;
+  ctx.fillStyle = stroke;
   ctx.beginPath();
   ctx.arc(lastX, lastY, 3 * (devicePixelRatio || 1), 0, 7);
   ctx.fill();
@@ -370,7 +381,7 @@ function drawPointed(u: uPlot, canvas: HTMLCanvasElement | null, lines: ManyLine
   ctx.globalAlpha = 1;
   ctx.lineJoin = "bevel";
   ctx.lineWidth = 2.2 * (devicePixelRatio || 1);
-  strokeLine(ctx, line, toX, toY);
+  strokeLine(ctx, line.drawn, line.stroke, toX, toY);
 }
 
 function savePng(u: uPlot, props: ManyProps): void {

@@ -93,6 +93,12 @@ export function Choice<T extends string>({ label, name, value, options, onChange
   );
 }
 
+// That numbers of these runs were made up for a demonstration.
+export function Simulated({ rows }: { rows: Row[] }) {
+  const count = rows.filter((row) => row.simulated).length;
+  return count ? <span class="badge warning">{count === rows.length ? "simulated" : `${count} simulated`}</span> : null;
+}
+
 export function smoothingOf(route: Route): number {
   return number(route, "smooth") ?? USUAL_SMOOTHING;
 }
