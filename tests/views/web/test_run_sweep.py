@@ -33,7 +33,7 @@ def test_the_parameter_that_decides_comes_first_and_the_best_run_is_a_link(
     tab.wait(f"{IMPORTANCES}.startsWith('lr,optimizer,')")
     tab.page.get_by_label("metric").select_option("train/loss")
     tab.wait("location.hash.includes('of=train') && document.querySelector('.best-run a')")
-    tab.page.get_by_role("button", name="optimizer").click()
+    tab.page.locator(".importances button", has_text="optimizer").click()
     tab.page.get_by_role("heading", name="train/loss by optimizer").wait_for()
     name = tab.page.inner_text(".best-run a")
     tab.page.locator(".best-run a").click()
@@ -46,7 +46,7 @@ def test_a_range_is_dragged_along_an_axis_and_kept_in_the_address(sweep_server: 
     tab.wait(f"{IMPORTANCES}.startsWith('lr,')")
     box = tab.page.locator(".parallel").first.bounding_box()
     assert box is not None
-    x = box["x"] + 46  # the first axis
+    x = box["x"] + 52  # the first axis
     tab.page.mouse.move(x, box["y"] + 120)
     tab.page.mouse.down()
     tab.page.mouse.move(x, box["y"] + 200, steps=4)
@@ -59,9 +59,56 @@ def test_a_range_is_dragged_along_an_axis_and_kept_in_the_address(sweep_server: 
     tab.wait("!location.hash.includes('brush=')")
 
 
+def test_an_axis_is_brushed_and_moved_with_the_keyboard(sweep_server: Server, open_tab: Open) -> None:
+    tab = open_tab(width=1440)
+    tab.page.goto(f"{sweep_server.base}#/runs?view=sweep&of=train/loss")
+    heads = "[...document.querySelectorAll('.axis-head')].map(one => one.innerText).join()"
+    tab.wait(f"{heads}.startsWith('lr,optimizer,')")
+    tab.page.get_by_label("axis lr").focus()
+    tab.page.keyboard.press("ArrowDown")
+    tab.page.get_by_text("of 1,000 runs chosen").wait_for()
+    tab.page.keyboard.press("Shift+ArrowUp")
+    tab.wait("location.hash.includes('brush=0.05%3A0.95%3Aconfig.lr')")
+    tab.page.keyboard.press("ArrowRight")
+    tab.wait(f"{heads}.startsWith('optimizer,lr,')")
+    tab.wait("document.activeElement.innerText === 'lr'")
+    tab.page.keyboard.press("Delete")
+    tab.wait("!location.hash.includes('brush=')")
+    tab.page.reload()
+    tab.wait(f"{heads}.startsWith('optimizer,lr,')")
+
+
+def test_an_axis_is_dragged_to_another_place_and_others_are_chosen(sweep_server: Server, open_tab: Open) -> None:
+    tab = open_tab(width=1440)
+    tab.page.goto(f"{sweep_server.base}#/runs?view=sweep&of=train/loss")
+    heads = "[...document.querySelectorAll('.axis-head')].map(one => one.innerText).join()"
+    tab.wait(f"{heads}.startsWith('lr,optimizer,') && {heads}.endsWith(',train/loss')")
+    first = tab.page.get_by_label("axis lr").bounding_box()
+    last = tab.page.get_by_label("axis train/loss").bounding_box()
+    assert first is not None and last is not None
+    tab.page.mouse.move(first["x"] + first["width"] / 2, first["y"] + 8)
+    tab.page.mouse.down()
+    tab.page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 8, steps=5)
+    tab.page.mouse.up()
+    tab.wait(f"{heads}.endsWith(',train/loss,lr')")
+    tab.page.get_by_text("axes", exact=True).click()
+    tab.page.get_by_role("checkbox", name="val/acc").check()
+    tab.wait(f"{heads}.endsWith(',train/loss,lr,val/acc')")
+
+
+def test_a_metric_or_a_parameter_is_on_either_axis_of_the_scatter(sweep_server: Server, open_tab: Open) -> None:
+    tab = open_tab(width=1440)
+    tab.page.goto(f"{sweep_server.base}#/runs?view=sweep&of=train/loss")
+    tab.page.get_by_role("heading", name="train/loss by lr").wait_for()
+    tab.page.get_by_label("x", exact=True).select_option("summary.val/acc")
+    tab.page.get_by_role("heading", name="train/loss by val/acc").wait_for()
+    tab.page.get_by_label("y", exact=True).select_option("config.optimizer")
+    tab.page.get_by_role("img", name="optimizer by val/acc of 1000 runs").wait_for()
+
+
 def test_keys_go_from_run_to_run_and_enter_opens_it(sweep_server: Server, open_tab: Open) -> None:
     tab = open_tab(width=1440)
-    tab.page.goto(f"{sweep_server.base}#/runs?view=sweep&of=train/loss&param=lr")
+    tab.page.goto(f"{sweep_server.base}#/runs?view=sweep&of=train/loss&across=config.lr")
     tab.wait(f"{IMPORTANCES}.startsWith('lr,')")
     tab.page.locator(".sweep-halves canvas").focus()
     tab.page.keyboard.press("ArrowRight")

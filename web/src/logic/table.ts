@@ -53,9 +53,10 @@ export function orderMetrics(summaries: Row["summary"][], keyMetrics: string[]):
 
 // No two of the same name: "lr (config)" and "lr (last)" where both are shown, or where `taken` has it.
 export function columnTitles(ids: ColumnId[], taken: string[]): Map<ColumnId, string> {
-  const names = [...taken, ...ids.map(columnName)];
+  const counts = new Map<string, number>();
+  for (const name of [...taken, ...ids.map(columnName)]) counts.set(name, (counts.get(name) ?? 0) + 1);
   return new Map(ids.map((id) => {
-    const isShared = names.filter((name) => name === columnName(id)).length > 1;
+    const isShared = counts.get(columnName(id))! > 1;
     return [id, isShared ? `${columnName(id)} (${columnKind(id)})` : columnName(id)];
   }));
 }

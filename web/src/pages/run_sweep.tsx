@@ -3,12 +3,15 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { setQuery, source, usePageRoute } from "../data/page.ts";
 import { go } from "../data/store.ts";
-import type { Importance, Row, Sweep } from "../data/types.ts";
+import type { Importance, Row, Sweep, Value } from "../data/types.ts";
 import { formatConfig, formatCount, formatPercent, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
-import { formatBrushes, isWithin, parseBrushes, scaleOf, shareOf, type Scale } from "../logic/sweep.ts";
+import { formatBrushes, isWithin, moveKey, parseBrushes, scaleOf, shareOf, spreadShareOf, type Scale } from "../logic/sweep.ts";
+import { columnTitles, compareCells, type ColumnId } from "../logic/table.ts";
+import { Menu } from "../ui/menu.tsx";
+import { NameChoice } from "../ui/name_choice.tsx";
 import { Parallel, Scatter, type Spot } from "../ui/parallel.tsx";
-import { Choice, Empty, Link, Loading, Problem, runRoute, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Simulated } from "../ui/parts.tsx";
 
 const TAKES = [["last", "last"], ["min", "lowest"], ["max", "highest"]] as const;
 const MOST_AXES = 8;
@@ -30,32 +33,49 @@ export function RunSweep({ rows }: { rows: Row[] }) {
       current = false;
     };
   }, [q, project, status, name, take, rows]);
-  const parameter = first(route, "param") ?? answer?.importances[0]?.key ?? "";
   const brushTexts = route.query.get("brush") ?? [];
+  const wanted = route.query.get("axes") ?? [];
+  const [acrossId, upId] = [first(route, "across"), first(route, "up")];
   const view = useMemo(() => {
     if (!answer) return null;
     const byKey = new Map(rows.map((row) => [row.key, row]));
     const known = answer.runs.flatMap((key, at) => (byKey.has(key) ? [{ row: byKey.get(key)!, value: answer.values[at] }] : []));
-    const metric = scaleOf(answer.name, known.map((item) => toNumber(item.value)).filter((value) => value !== null && Number.isFinite(value)));
-    const configScale = (key: string) => scaleOf(key, known.map((item) => item.row.config[key]));
-    const scales = answer.importances.map((item) => configScale(item.key)).filter((scale): scale is Scale => scale !== null).slice(0, MOST_AXES);
-    const axes = metric ? [...scales, metric] : scales;
-    const brushes = parseBrushes(brushTexts);
-    const shareOn = (scale: Scale, item: (typeof known)[number]) => shareOf(scale, scale === metric ? item.value : item.row.config[scale.key]);
+    const outcome: ColumnId = `summary.${answer.name}`;
+    type Item = (typeof known)[number];
+    const valueOn = (id: ColumnId, item: Item): unknown => (id === outcome ? item.value : compareCells.read(item.row, id));
+    const scales = new Map<ColumnId, Scale | null>();
+    const scaleOn = (id: ColumnId): Scale | null => {
+      if (!scales.has(id)) {
+        const values = known.map((item) => valueOn(id, item));
+        scales.set(id, scaleOf(id, id.startsWith("summary.") ? values.map((value) => toNumber(value as Value)).filter((value) => value !== null && Number.isFinite(value)) : values));
+      }
+      return scales.get(id)!;
+    };
+    const parameters = answer.importances.map((item): ColumnId => `config.${item.key}`);
+    const offered = [...parameters, outcome, ...answer.names.filter((name) => name !== answer.name).map((name): ColumnId => `summary.${name}`)];
+    const usual = [...parameters.filter((id) => scaleOn(id)).slice(0, MOST_AXES), outcome];
+    const axes = (wanted.length ? wanted : usual).flatMap((id) => scaleOn(id) ?? []);
+    const brushes = new Map([...parseBrushes(brushTexts)].filter(([key]) => axes.some((scale) => scale.key === key)));
+    const metric = scaleOn(outcome);
     const spots = known.map((item): Spot => {
-      const shares = axes.map((scale) => shareOn(scale, item));
-      return { key: item.row.key, title: item.row.name, shares, color: metric ? shareOn(metric, item) : null, within: isWithin(axes, shares, brushes), text: formatValue(item.value, answer.unit) };
+      const shares = axes.map((scale) => shareOf(scale, valueOn(scale.key, item)));
+      return { key: item.row.key, title: item.row.name, shares, color: metric ? shareOf(metric, item.value) : null, within: isWithin(axes, shares, brushes), text: formatValue(item.value, answer.unit) };
     });
-    const across = configScale(parameter);
-    const dots = across && metric ? spots.map((spot, at) => ({ ...spot, shares: [shareOn(across, known[at]), shareOn(metric, known[at])] })) : [];
-    return { axes, brushes, spots, across, metric, dots, byKey };
-  }, [answer, rows, parameter, brushTexts.join("\n")]);
+    const over: [ColumnId, ColumnId] = [acrossId ?? parameters[0] ?? offered.find((id) => id !== outcome) ?? "", upId ?? outcome];
+    const [across, up] = over.map((id) => (id ? scaleOn(id) : null));
+    const dots = across && up ? spots.map((spot, at) => ({ ...spot, shares: [across, up].map((scale) => spreadShareOf(scale, valueOn(scale.key, known[at]), spot.key)) })) : [];
+    return { axes, brushes, spots, over, across, up, dots, byKey, offered, titles: columnTitles([...new Set([...offered, ...wanted, ...over])], []) };
+  }, [answer, rows, acrossId, upId, wanted.join("\n"), brushTexts.join("\n")]);
   if (error && !answer) return <Problem error={error} />;
   if (!answer || !view) return <Loading />;
   if (!answer.name) return <Empty title="Nothing to compare"><p>None of these runs logged a metric.</p></Empty>;
+  if (answer.runs.length < 2) return <Empty title="Nothing to compare"><p>A sweep has two runs or more.</p></Empty>;
   const best = answer.best ? view.byKey.get(answer.best) : undefined;
   const under = pointed.value ? view.spots.find((spot) => spot.key === pointed.value) : undefined;
   const within = view.spots.filter((spot) => spot.within).length;
+  const keys = view.axes.map((scale) => scale.key);
+  const over = view.over.map((id) => view.titles.get(id) ?? "");
+  const columns = [...view.titles].filter(([id]) => id).map(([id, title]): [string, string] => [id, title]);
   const open = (key: string) => go(runRoute(key));
   const brush = (key: string, range: [number, number] | null) => {
     const next = new Map(view.brushes);
@@ -66,20 +86,25 @@ export function RunSweep({ rows }: { rows: Row[] }) {
   return (
     <>
       <div class="controls">
-        <Choice label="metric" value={answer.name} options={[...new Set([answer.name, ...answer.names])].map((item) => [item, item] as const)} onChange={(value) => setQuery({ of: value, brush: undefined })} />
+        <Choice label="metric" value={answer.name} options={[...new Set([answer.name, ...answer.names])].map((item) => [item, item] as const)} onChange={(value) => setQuery({ of: value, brush: undefined, axes: undefined, up: undefined })} />
         <Choice label="value" value={take} options={TAKES} onChange={(value) => setQuery({ take: value, brush: undefined })} />
         {best && <span class="best-run">best: <Link to={runRoute(best.key)}>{best.name}</Link> <b>{formatValue(answer.values[answer.runs.indexOf(best.key)], answer.unit)}</b></span>}
+        <Simulated rows={rows} />
         {view.brushes.size > 0 && <><span class="note">{within.toLocaleString("en-US")} of {formatCount(view.spots.length, "run")} chosen</span><button type="button" onClick={() => setQuery({ brush: undefined }, true)}>clear ranges</button></>}
       </div>
       {error && <Problem error={error} />}
-      <p class="sweep-tip note" role="status">{under ? `${under.title}: ${answer.name} ${under.text}; ${answer.importances.slice(0, 5).map((item) => `${item.key} ${formatConfig(view.byKey.get(under.key)!.config[item.key])}`).join(", ")}` : "Point at a run for its values, click to open it. Drag along an axis to choose a range."}</p>
-      {view.axes.length > 1 && <Section title="Parallel coordinates" note={`color: ${answer.name}, dark is low`}><figure class="chart"><Parallel scales={view.axes} spots={view.spots} brushes={view.brushes} pointed={pointed} onBrush={brush} onOpen={open} /></figure></Section>}
+      <p class="sweep-tip note" role="status">{under ? `${under.title}: ${answer.name} ${under.text}; ${answer.importances.slice(0, 5).map((item) => `${item.key} ${formatConfig(view.byKey.get(under.key)!.config[item.key])}`).join(", ")}` : "Point at a run for its values, click to open it. Drag along an axis to choose a range, its name to move it."}</p>
+      {view.axes.length > 0 && (
+        <Section title="Parallel coordinates" note={`color: ${answer.name}, dark is low`} actions={<Menu title="axes">{() => <NameChoice noun="column" offered={view.offered} titles={view.titles} chosen={keys} onChange={(axes) => setQuery({ axes }, true)} />}</Menu>}>
+          <figure class="chart"><Parallel scales={view.axes} titles={view.titles} spots={view.spots} brushes={view.brushes} pointed={pointed} onBrush={brush} onMove={(key, place) => setQuery({ axes: moveKey(keys, key, place) }, true)} onOpen={open} /></figure>
+        </Section>
+      )}
       <div class="sweep-halves">
-        <Section title="Importance" note="share of the variance that each parameter explains alone"><Importances found={answer.importances} chosen={parameter} better={answer.better} />
+        <Section title="Importance" note="share of the variance that each parameter explains alone"><Importances found={answer.importances} chosen={view.over[0]} better={answer.better} />
           {answer.interactions.map((item) => <p class="note" key={`${item.first} ${item.second}`}>{item.first} and {item.second} explain {formatPercent(item.share)} more together than each alone: the best of one depends on the other.</p>)}
         </Section>
-        <Section title={`${answer.name} by ${parameter}`}>
-          {view.across && view.metric ? <figure class="chart"><Scatter scales={[view.across, view.metric]} spots={view.dots} best={answer.best} pointed={pointed} onOpen={open} /></figure> : <p class="note">{parameter ? "These runs do not differ in it, or each has a value of its own." : "These runs do not differ in their configuration."}</p>}
+        <Section title={over[0] ? `${over[1]} by ${over[0]}` : "Scatter"} actions={over[0] && <><Choice label="x" value={view.over[0]} options={columns} onChange={(id) => setQuery({ across: id }, true)} /><Choice label="y" value={view.over[1]} options={columns} onChange={(id) => setQuery({ up: id }, true)} /></>}>
+          {view.across && view.up ? <figure class="chart"><Scatter scales={[view.across, view.up]} titles={view.titles} spots={view.dots} best={answer.best} pointed={pointed} onOpen={open} /></figure> : <p class="note">{over[0] ? `These runs do not differ in ${view.across ? over[1] : over[0]}, or each has a value of its own.` : "These runs do not differ in their configuration."}</p>}
         </Section>
       </div>
     </>
@@ -98,7 +123,7 @@ function Importances({ found, chosen, better }: { found: Importance[]; chosen: s
     <ul class="importances">
       {found.map((item) => (
         <li key={item.key}>
-          <button type="button" class={item.key === chosen ? "on" : ""} aria-pressed={item.key === chosen} title={`${formatCount(item.runs, "run")}${item.direction === null ? "" : `; rank correlation ${item.direction.toFixed(2)}`}`} onClick={() => setQuery({ param: item.key }, true)}>
+          <button type="button" class={`config.${item.key}` === chosen ? "on" : ""} aria-pressed={`config.${item.key}` === chosen} title={`${formatCount(item.runs, "run")}${item.direction === null ? "" : `; rank correlation ${item.direction.toFixed(2)}`}`} onClick={() => setQuery({ across: `config.${item.key}` }, true)}>
             <span class="importance-name">{item.key}</span>
             {item.share === null ? <span class="dim importance-why">{item.reason}</span> : (
               <>

@@ -3,8 +3,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { dark } from "../data/store.ts";
 import { heat } from "../logic/colors.ts";
-import { formatShort } from "../logic/format.ts";
-import { valueAt, type Brushes, type Scale } from "../logic/sweep.ts";
+import { formatTick, stepBrush, ticksOf, valueAt, type Brushes, type Scale } from "../logic/sweep.ts";
 import { css } from "./chart.tsx";
 
 export interface Spot {
@@ -46,10 +45,22 @@ function useCanvas(height: number, draw: (context: CanvasRenderingContext2D, wid
   return [canvas, width] as const;
 }
 
-const TOP = 30, BOTTOM = 14, SIDE = 46, TALL = 320;
+const TOP = 34, BOTTOM = 14, SIDE = 52, TALL = 324;
+const LABEL = 14; // pixels from one label to the next
 const REACH = 14;
 
-export function Parallel({ scales, spots, brushes, pointed, onBrush, onOpen }: { scales: Scale[]; spots: Spot[]; brushes: Brushes; pointed: Signal<string | null>; onBrush(key: string, range: [number, number] | null): void; onOpen(key: string): void }) {
+export interface ParallelProps {
+  scales: Scale[];
+  titles: ReadonlyMap<string, string>;
+  spots: Spot[];
+  brushes: Brushes;
+  pointed: Signal<string | null>;
+  onBrush(key: string, range: [number, number] | null): void;
+  onMove(key: string, place: number): void;
+  onOpen(key: string): void;
+}
+
+export function Parallel({ scales, titles, spots, brushes, pointed, onBrush, onMove, onOpen }: ParallelProps) {
   const drag = useSignal<{ key: string; from: number; to: number } | null>(null);
   const toX = (at: number, wide: number) => SIDE + (at * (wide - 2 * SIDE)) / Math.max(scales.length - 1, 1);
   const toY = (share: number) => TALL - BOTTOM - share * (TALL - TOP - BOTTOM);
@@ -88,13 +99,9 @@ export function Parallel({ scales, spots, brushes, pointed, onBrush, onOpen }: {
         context.fillRect(x - 6, toY(range[1]), 12, toY(range[0]) - toY(range[1]));
         context.globalAlpha = 1;
       }
-      context.textAlign = "center";
       context.fillStyle = css("--text");
-      const room = Math.max((wide - 2 * SIDE) / Math.max(scales.length - 1, 1) - 8, 40);
-      context.fillText(shorten(context, scale.key, room), x, 14);
       context.textAlign = "right";
-      const labels = scale.kind === "category" ? scale.names.map((name, place): [string, number] => [name, (place + 0.5) / scale.names.length]) : [0, 0.5, 1].map((share): [string, number] => [formatShort(+valueAt(scale, share).toPrecision(2)), share]);
-      for (const [label, share] of labels.length > 14 ? [labels[0], labels[labels.length - 1]] : labels) write(context, shorten(context, label, 60), x - 5, toY(share) + 4);
+      for (const [label, share] of ticksOf(scale, 2, LABEL / (TALL - TOP - BOTTOM))) write(context, shorten(context, label, at ? 60 : SIDE - 6), x - 5, toY(share) + 4);
     });
   }, [scales, spots, brushes]);
   const [overlay] = useCanvas(TALL, (context, wide) => {
@@ -123,7 +130,7 @@ export function Parallel({ scales, spots, brushes, pointed, onBrush, onOpen }: {
     }
     return best;
   };
-  const onMove = (event: PointerEvent) => {
+  const onPoint = (event: PointerEvent) => {
     const [x, y] = where(event);
     if (drag.value) drag.value = { ...drag.value, to: shareAt(y) };
     else pointed.value = spotAt(x, y)?.key ?? null;
@@ -140,12 +147,13 @@ export function Parallel({ scales, spots, brushes, pointed, onBrush, onOpen }: {
   };
   const held = drag.value;
   const heldAt = held ? scales.findIndex((scale) => scale.key === held.key) : -1;
+  const room = Math.max((width - 2 * SIDE) / Math.max(scales.length - 1, 1) - 6, 40);
   return (
     <div class="parallel" style={{ height: `${TALL}px` }}>
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`${spots.length} runs over ${scales.map((scale) => scale.key).join(", ")}. Drag along an axis to choose a range, click it to clear.`}
+        aria-label={`${spots.length} runs over ${scales.map((scale) => titles.get(scale.key)).join(", ")}. Drag along an axis to choose a range, click it to clear.`}
         onPointerDown={(event) => {
           const [x, y] = where(event);
           const scale = axisAt(x);
@@ -153,34 +161,124 @@ export function Parallel({ scales, spots, brushes, pointed, onBrush, onOpen }: {
           canvas.current!.setPointerCapture(event.pointerId);
           drag.value = { key: scale.key, from: shareAt(y), to: shareAt(y) };
         }}
-        onPointerMove={onMove}
+        onPointerMove={onPoint}
         onPointerUp={onUp}
         onPointerLeave={() => (pointed.value = null)}
       />
       <canvas ref={overlay} class="pointed" />
+      {width > 0 && scales.map((scale, at) => (
+        <AxisHead
+          key={scale.key}
+          scale={scale}
+          title={titles.get(scale.key) ?? scale.key}
+          range={brushes.get(scale.key)}
+          left={toX(at, width)}
+          room={Math.min(room, 2 * Math.min(toX(at, width), width - toX(at, width)))}
+          onBrush={(range) => onBrush(scale.key, range)}
+          onShift={(by) => onMove(scale.key, Math.min(Math.max(at + by, 0), scales.length - 1))}
+          onDrop={(x) => onMove(scale.key, Math.min(Math.max(Math.round(((x - SIDE) / (width - 2 * SIDE)) * (scales.length - 1)), 0), scales.length - 1))}
+        />
+      ))}
       {held && <i class="held" style={{ left: `${toX(heldAt, width) - 7}px`, top: `${toY(Math.max(held.from, held.to))}px`, height: `${Math.abs(toY(held.from) - toY(held.to))}px` }} />}
     </div>
   );
 }
 
-const LEFT = 58, RIGHT = 14, HIGH = 300, FOOT = 30;
+interface HeadProps {
+  scale: Scale;
+  title: string;
+  range: readonly [number, number] | undefined;
+  left: number;
+  room: number;
+  onBrush(range: [number, number] | null): void;
+  onShift(by: number): void;
+  onDrop(x: number): void;
+}
+
+// The name of an axis: dragged, it moves the axis; with the keyboard, it also chooses a range.
+function AxisHead({ scale, title, range, left, room, onBrush, onShift, onDrop }: HeadProps) {
+  const by = useSignal<number | null>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const start = useRef(0);
+  const isMoved = useRef(false);
+  useEffect(() => {
+    // The browser takes the focus from what is put at another place.
+    if (isMoved.current) button.current?.focus();
+    isMoved.current = false;
+  }, [left]);
+  const onKey = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const end = event.shiftKey ? "low" : "high";
+    const shift = (way: number) => {
+      isMoved.current = true;
+      onShift(way);
+    };
+    const moves: Record<string, () => void> = {
+      ArrowUp: () => onBrush(stepBrush(scale, range, end, 1)),
+      ArrowDown: () => onBrush(stepBrush(scale, range, end, -1)),
+      Delete: () => onBrush(null),
+      Backspace: () => onBrush(null),
+      ArrowLeft: () => shift(-1),
+      ArrowRight: () => shift(1),
+    };
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    move();
+  };
+  const chosen = range ? `, from ${labelAt(scale, range[0], "low")} to ${labelAt(scale, range[1], "high")}` : "";
+  return (
+    <button
+      type="button"
+      ref={button}
+      class={`axis-head ${range ? "on" : ""} ${by.value === null ? "" : "dragged"}`}
+      title={`${title}${chosen}. Drag sideways to move the axis. Keys: up and down change the upper end of its range, with Shift the lower end; Delete clears it; left and right move the axis.`}
+      aria-label={`axis ${title}${chosen}`}
+      style={{ left: `${left}px`, maxWidth: `${room}px`, transform: `translateX(calc(-50% + ${by.value ?? 0}px))` }}
+      onKeyDown={onKey}
+      onPointerDown={(event) => {
+        event.currentTarget.setPointerCapture(event.pointerId);
+        start.current = event.clientX;
+        by.value = 0;
+      }}
+      onPointerMove={(event) => by.value !== null && (by.value = event.clientX - start.current)}
+      onPointerUp={() => {
+        const moved = by.value ?? 0;
+        by.value = null;
+        if (Math.abs(moved) > 4) onDrop(left + moved);
+      }}
+      onPointerCancel={() => (by.value = null)}
+    >
+      {title}
+    </button>
+  );
+}
+
+// What lies at an end of a range: of categories, the outermost one within it.
+function labelAt(scale: Scale, share: number, end: "low" | "high"): string {
+  if (scale.kind !== "category") return formatTick(+valueAt(scale, share).toPrecision(3));
+  const inner = share * scale.names.length;
+  const at = end === "low" ? Math.ceil(inner - 0.5) : Math.floor(inner - 0.5);
+  return scale.names[Math.min(Math.max(at, 0), scale.names.length - 1)];
+}
+
+const LEFT = 58, RIGHT = 24, HIGH = 300, FOOT = 30;
 
 // The first scale across, the second up.
-export function Scatter({ scales, spots, best, pointed, onOpen }: { scales: [Scale, Scale]; spots: Spot[]; best: string | null; pointed: Signal<string | null>; onOpen(key: string): void }) {
+export function Scatter({ scales, titles, spots, best, pointed, onOpen }: { scales: [Scale, Scale]; titles: ReadonlyMap<string, string>; spots: Spot[]; best: string | null; pointed: Signal<string | null>; onOpen(key: string): void }) {
   const [across, up] = scales;
   const toX = (share: number, wide: number) => LEFT + share * (wide - LEFT - RIGHT);
   const toY = (share: number) => HIGH - FOOT - share * (HIGH - FOOT - 12);
   const shown = spots.filter((spot) => spot.shares[0] !== null && spot.shares[1] !== null);
   const [canvas, width] = useCanvas(HIGH, (context, wide) => {
-    const ticks = (scale: Scale) => (scale.kind === "category" ? scale.names.map((name, at): [string, number] => [name, (at + 0.5) / scale.names.length]) : [0, 0.25, 0.5, 0.75, 1].map((share): [string, number] => [formatShort(+valueAt(scale, share).toPrecision(2)), share]));
     context.strokeStyle = css("--grid");
     context.fillStyle = css("--text-dim");
-    for (const [label, share] of ticks(across)) {
+    for (const [label, share] of ticksOf(across, 4, across.kind === "category" ? 0 : 52 / (wide - LEFT - RIGHT))) {
       context.strokeRect(toX(share, wide), 12, 0, HIGH - FOOT - 12);
       context.textAlign = "center";
-      context.fillText(shorten(context, label, 90), toX(share, wide), HIGH - FOOT + 16);
+      context.fillText(shorten(context, label, across.kind === "category" ? (wide - LEFT - RIGHT) / across.names.length - 4 : 90), toX(share, wide), HIGH - FOOT + 16);
     }
-    for (const [label, share] of ticks(up)) {
+    for (const [label, share] of ticksOf(up, 4, LABEL / (HIGH - FOOT - 12))) {
       context.strokeRect(LEFT, toY(share), wide - LEFT - RIGHT, 0);
       context.textAlign = "right";
       context.fillText(shorten(context, label, 50), LEFT - 6, toY(share) + 4);
@@ -227,7 +325,7 @@ export function Scatter({ scales, spots, best, pointed, onOpen }: { scales: [Sca
         ref={canvas}
         role="img"
         tabIndex={0}
-        aria-label={`${up.key} by ${across.key} of ${shown.length} runs. Left and right go from run to run, Enter opens it.`}
+        aria-label={`${titles.get(up.key)} by ${titles.get(across.key)} of ${shown.length} runs. Left and right go from run to run, Enter opens it.`}
         onKeyDown={onKey}
         onPointerMove={(event) => (pointed.value = at(event)?.key ?? null)}
         onPointerLeave={() => (pointed.value = null)}
