@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-diagnosis bench-faults bench-model system-packages test-venv clean
+.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-model system-packages test-venv clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -37,6 +37,10 @@ reliability:
 bench: test-venv
 	$(TEST_VENV)/bin/pip install --quiet "$$(echo build/wheel/*.whl)[bench]"
 	$(TEST_VENV)/bin/python benchmarks/run_all.py
+
+# Curves of 200 runs: how soon the server has read them, and the page drawn them again.
+bench-charts: test-venv
+	$(TEST_VENV)/bin/python benchmarks/run_charts.py
 
 # The long storms: kills, sealing and disks. QUICK=--quick for a first look.
 bench-faults: test-venv
