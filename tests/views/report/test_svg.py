@@ -157,6 +157,14 @@ def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> Non
     assert "fast vs. slow" in said and "Loss" in said and "Learning rate" in said
 
 
+def test_runs_of_one_name_are_told_apart_by_their_ids(write: Write) -> None:
+    named = name_runs([write("same"), write("same")])
+    (first, _), (second, _) = named
+    said = texts(draw_picture(named, "svg"))
+    assert f"{second} vs. {first}" in said
+    assert {first, second} <= set(said)  # in the legends
+
+
 def test_a_smooth_line_lies_over_the_raw_one_and_keeps_its_gaps() -> None:
     values = [math.nan if step == 200 else 10.0 + step % 7 for step in range(400)]
     svg = draw_svg([SvgChart("loss", [line(values)], smooth=True)])

@@ -138,7 +138,8 @@ def _make_charts(runs: Sequence[NamedRun], names: Sequence[str] = ()) -> list[Sv
 
     if len(runs) == 1:
         return make_charts(runs[0][1], names)
-    return make_comparison([(reader.info.name, reader) for _, reader in runs], list(names) or _shared(runs))
+    named = zip(_name_apart(runs), (reader for _, reader in runs), strict=True)
+    return make_comparison(list(named), list(names) or _shared(runs))
 
 
 def _draw_sheet(
@@ -154,7 +155,7 @@ def _draw_sheet(
     if len(runs) == 1:
         title, subtitle = describe_run(runs[0][1])
     else:
-        title = comparison_title([reader.info.name for _, reader in runs])
+        title = comparison_title(_name_apart(runs))
         subtitle = ", ".join(key for key, _ in runs)
         subtitle += "; simulated GPUs" if any(is_simulated(reader) for _, reader in runs) else ""
     columns = 1 if len(charts) == 1 or width < 700 else 2
@@ -168,6 +169,12 @@ def _draw_sheet(
         chart_height=chart_height,
         columns=columns,
     )
+
+
+def _name_apart(runs: Sequence[NamedRun]) -> list[str]:
+    """Their names; where several share one, their ids."""
+    names = [reader.info.name for _, reader in runs]
+    return [name if names.count(name) == 1 else key for (key, _), name in zip(runs, names, strict=True)]
 
 
 def comparison_title(names: Sequence[str]) -> str:
