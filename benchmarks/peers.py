@@ -57,6 +57,24 @@ def trainvitals_(folder: Path) -> tuple[Log, Finish]:
     return log, run.finish
 
 
+def trainvitals_shown(folder: Path) -> tuple[Log, Finish]:
+    """A run below the cell of a notebook, whose pictures arrive while it logs."""
+    from ipykernel.inprocess.manager import InProcessKernelManager
+
+    import trainvitals
+
+    manager = InProcessKernelManager()
+    manager.start_kernel()
+    run = trainvitals.init(project="bench", dir=folder, agent=False, capture_git=False)
+    trainvitals.show(run)
+    manager.kernel.shell.events.trigger("post_run_cell", None)  # waits for the first picture, as the end of a cell does
+
+    def log(step: int, metrics: Metrics) -> None:
+        run.log(metrics, step=step)
+
+    return log, run.finish
+
+
 def tensorboard(folder: Path) -> tuple[Log, Finish]:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -126,6 +144,7 @@ PEERS: dict[str, tuple[Callable[[Path], tuple[Log, Finish]], int]] = {
     # name: (how to start it, how many steps are enough)
     "orjson + os.write (floor)": (bare_write, 20_000),
     "trainvitals": (trainvitals_, 20_000),
+    "trainvitals, shown in a notebook": (trainvitals_shown, 500_000),  # long enough for further pictures
     "json, buffered file": (buffered_json, 20_000),
     "trackio": (trackio, 5_000),
     "W&B offline": (wandb_offline, 5_000),

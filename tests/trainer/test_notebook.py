@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.blocking import BlockingKernelClient
-from jupyter_client.manager import KernelManager, start_new_kernel
+from kernels import Kernel
 from waiting import PATIENCE, wait_until
 
 TRAIN = """
@@ -31,51 +29,7 @@ def train(steps, after=lambda: None):
 """
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_AGENT", "0")
-    monkeypatch.setenv("TRAINVITALS_SUMMARY", "0")
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
-class Kernel:
-    """What a notebook's page does: run a cell to its end, or interrupt it."""
-
-    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
-        self._manager = manager
-        self._client = client
-
-    def run(self, code: str) -> str | None:
-        """The name of the error with which the cell ended, None if with none."""
-        reply = self._client.execute_interactive(code, timeout=PATIENCE, output_hook=lambda _: None)
-        content = reply["content"]
-        return None if content["status"] == "ok" else str(content["ename"])
-
-    def start(self, code: str) -> None:
-        # Else the kernel refuses whatever it finds in its queue after an error: also the next cell, if that is quick.
-        self._client.execute(code, stop_on_error=False)
-
-    def interrupt(self) -> None:
-        self._manager.interrupt_kernel()
-
-    def wait_for_reply(self) -> str:
-        reply = self._client.get_shell_msg(timeout=PATIENCE)
-        return str(reply["content"].get("ename", ""))
-
-
-@pytest.fixture
-def kernel() -> Iterator[Kernel]:
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=PATIENCE)
-    try:
-        yield Kernel(manager, client)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+pytestmark = pytest.mark.usefixtures("kernel_places")
 
 
 def rows(folder: Path, table: str = "training_metrics") -> list[dict[str, Any]]:
@@ -124,11 +78,11 @@ def test_cells_end_steps_and_are_told_to_the_agent(tmp_path: Path, kernel: Kerne
     # Ctrl-C in the middle of a forward
     inside = tmp_path / "inside"
     hook = f"lambda *_: (open({str(inside)!r}, 'w').close(), __import__('time').sleep(600))"
-    kernel.start(f"model[1].register_forward_hook({hook})\ntrain(1)")
+    cell = kernel.start(f"model[1].register_forward_hook({hook})\ntrain(1)")
     wait_until(inside.exists, "the forward")  # before the cell itself, IPython would swallow the interrupt
     assert cell_of(tmp_path)
     kernel.interrupt()
-    assert kernel.wait_for_reply() == "KeyboardInterrupt"
+    assert kernel.finish(cell) == "KeyboardInterrupt"
     assert cell_of(tmp_path) == ""
     assert kernel.run("model[1]._forward_hooks.clear()\ntrain(3)") is None
     told = rows(folder)
@@ -153,19 +107,19 @@ def test_only_a_cell_that_trains_can_stall(tmp_path: Path, kernel: Kernel, monke
     start = f"import time, trainvitals\nrun = trainvitals.init({options})"
     assert kernel.run(f"{start}\n{log}") is None
     (notebook,) = folders(tmp_path)
-    kernel.start("time.sleep(600)")  # a cell that does something else: its user knows
+    cell = kernel.start("time.sleep(600)")  # a cell that does something else: its user knows
     script = subprocess.Popen([sys.executable, "-c", f"{start}\n{log}\ntime.sleep(600)"])
     try:
         (other,) = wait_until(lambda: [folder for folder in folders(tmp_path) if folder != notebook])
         wait_until(lambda: stalls(other), "a stall of the script")
         assert not stalls(notebook)
         kernel.interrupt()
-        kernel.wait_for_reply()
-        kernel.start(f"{log}\ntime.sleep(600)")
+        kernel.finish(cell)
+        cell = kernel.start(f"{log}\ntime.sleep(600)")
         # On a busy machine it may have been silent between two lines, too: that stall ended with the next line.
         wait_until(lambda: [row for row in stalls(notebook) if row["data"]["step"] == 7], "a stall after the last line")
         kernel.interrupt()
-        kernel.wait_for_reply()
+        kernel.finish(cell)
         let_go = "until a notebook cell logs again"
         wait_until(
             lambda: [row for row in rows(notebook, "events") if let_go in row["message"]], "the end of the stall"

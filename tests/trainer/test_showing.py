@@ -7,15 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
-import psutil
 import pytest
-from jupyter_client.blocking import BlockingKernelClient
-from jupyter_client.manager import KernelManager, start_new_kernel
+from kernels import Kernel
 from nbclient import NotebookClient
 from waiting import PATIENCE, wait_until
 
@@ -23,86 +19,7 @@ import trainvitals
 
 START = "import os, sys, time, trainvitals\nrun = trainvitals.init(project='p', name='shown')\n"
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_AGENT", "0")
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
-class Kernel:
-    """What a notebook's page does: runs cells, and keeps what they show by the id of its display."""
-
-    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
-        self.manager = manager
-        self._client = client
-        self.displays: dict[str, dict[str, Any]] = {}
-        """The newest of each, in the order in which they first appeared."""
-        self.text = ""
-        self.pid: int = 0
-        self.run("import os; print(os.getpid())")
-        self.pid = int(self.text)
-
-    def start(self, code: str) -> str:
-        return str(self._client.execute(code, stop_on_error=False))
-
-    def run(self, code: str) -> None:
-        """To its end, also of what it shows."""
-        self.finish(self.start(code))
-
-    def finish(self, cell: str) -> None:
-        self.text = ""
-        self._hear(lambda message: self._is_end_of(cell, message))
-
-    def wait_for_text(self, pattern: str) -> re.Match[str]:
-        """Until a picture has it, while a cell is running."""
-        self._hear(lambda _: bool(self.pictures and re.search(pattern, self.pictures[-1])))
-        found = re.search(pattern, self.pictures[-1])
-        assert found is not None
-        return found
-
-    def wait_for_output(self, text: str) -> None:
-        self._hear(lambda _: text in self.text)
-
-    @property
-    def pictures(self) -> list[str]:
-        """The texts of the pictures."""
-        found = (data.get("image/svg+xml", "") for data in self.displays.values())
-        return [" | ".join(re.findall(r"<text[^>]*>([^<]*)", svg)) for svg in found]
-
-    def painters(self) -> list[psutil.Process]:
-        """The processes that draw."""
-        children = psutil.Process(self.pid).children(recursive=True)
-        return [child for child in children if any("inline" in word for word in child.cmdline())]
-
-    def _is_end_of(self, cell: str, message: dict[str, Any]) -> bool:
-        is_its = message["parent_header"].get("msg_id") == cell
-        return is_its and message["content"].get("execution_state") == "idle"
-
-    def _hear(self, until: Callable[[dict[str, Any]], bool]) -> None:
-        while True:
-            message = self._client.get_iopub_msg(timeout=PATIENCE)
-            content = message["content"]
-            if message["msg_type"] in ("display_data", "update_display_data"):
-                self.displays[content["transient"]["display_id"]] = content["data"]
-            self.text += content.get("text", "") + content.get("ename", "")
-            if until(message):
-                return
-
-
-@pytest.fixture
-def kernel() -> Iterator[Kernel]:
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=PATIENCE)
-    try:
-        yield Kernel(manager, client)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+pytestmark = pytest.mark.usefixtures("kernel_places")
 
 
 def make_run(name: str, steps: int = 5) -> Path:
@@ -123,8 +40,8 @@ def test_a_run_at_the_end_of_a_cell_is_redrawn_while_it_trains(tmp_path: Path, k
     loop = f"step = 0\nwhile not os.path.exists({str(enough)!r}):\n"
     loop += "    run.log({'loss': 1 / (step + 1)}, step=step); step += 1; time.sleep(0.01)"
     cell = kernel.start(loop)
-    early = kernel.wait_for_text(r"last step [\d,]+")[0]
-    kernel.wait_for_text(rf"last step (?!{early.removeprefix('last step ')} )")  # again; the cell is still running
+    early = kernel.wait_for_picture(r"last step [\d,]+")[0]
+    kernel.wait_for_picture(rf"last step (?!{early.removeprefix('last step ')} )")  # again; the cell is still running
     assert "Loss" in kernel.pictures[-1]
     assert not enough.exists()
     enough.touch()
@@ -163,9 +80,8 @@ def test_an_interrupted_cell_goes_on_being_shown_and_a_killed_kernel_leaves_noth
     (painter,) = kernel.painters()
     cell = kernel.start("print('begun', flush=True)\ntime.sleep(600)")
     kernel.wait_for_output("begun")
-    kernel.manager.interrupt_kernel()
-    kernel.finish(cell)
-    assert "KeyboardInterrupt" in kernel.text
+    kernel.interrupt()
+    assert kernel.finish(cell) == "KeyboardInterrupt"
     kernel.run("run.log({'loss': 1.0}, step=7)")
     kernel.run("run.finish()")
     assert "last step 7" in kernel.pictures[-1]
@@ -174,6 +90,46 @@ def test_an_interrupted_cell_goes_on_being_shown_and_a_killed_kernel_leaves_noth
     (painter,) = kernel.painters()
     os.kill(kernel.pid, 9)
     wait_until(lambda: not painter.is_running(), "the end of what draws")
+
+
+def test_an_alert_that_fires_is_in_the_picture(kernel: Kernel) -> None:
+    kernel.run(START.replace("name='shown'", "name='shown', agent=True") + "run")
+    try:
+        kernel.start("run.log({'loss': float('nan')}, step=0); time.sleep(600)")
+        kernel.wait_for_picture(r"Loss became NaN at step 0")
+    finally:
+        subprocess.run([sys.executable, "-m", "trainvitals", "agent", "stop"], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (None, "cannot draw runs in this notebook: [Errno 2]"),
+        ("exit 3", "drawing the run failed with exit code 3; watch it with: trainvitals top"),
+        ("while kill -0 $PPID; do sleep 0.1; done", "drawing the run takes long"),
+    ],
+    ids=["cannot start", "fails", "hangs"],
+)
+def test_a_run_that_cannot_be_drawn_trains_on(tmp_path: Path, kernel: Kernel, program: str | None, words: str) -> None:
+    stand_in = tmp_path / "python"  # for the child: this kernel runs already
+    if program is not None:
+        stand_in.write_text(f"#!/bin/sh\n{program}\n")
+        stand_in.chmod(0o755)
+    kernel.run(f"{START}import trainvitals.trainer.showing as showing\nshowing.SETTLE_SECONDS = 0.5")
+    kernel.run(f"sys.executable = {str(stand_in)!r}")
+    said = ""
+    for step in range(3):
+        assert kernel.run(f"run.log({{'loss': 1.0}}, step={step})\nrun") is None
+        said += kernel.text
+    assert kernel.run("run.finish()\nrun") is None
+    said += kernel.text
+    assert said.count(words) == 1
+    assert said.count("trainvitals:") == 1
+    (shown,) = {data["text/plain"] for data in kernel.displays.values()} or {""}
+    assert ("trainvitals run" in shown) == (program is not None)  # as text, where a picture was hoped for
+    (folder,) = tmp_path.glob("runs/p/*")
+    (file,) = folder.glob("training_metrics*")
+    assert len(file.read_text().splitlines()) == 3
 
 
 def test_ended_runs_are_shown_by_name_part_folder_and_together(kernel: Kernel) -> None:
@@ -186,10 +142,8 @@ def test_ended_runs_are_shown_by_name_part_folder_and_together(kernel: Kernel) -
     assert "finished, last step 8" in kernel.pictures[-1]
     kernel.run("trainvitals.show('alpha-one', 'beta-two', theme='dark')")
     assert "beta-two vs. alpha-one" in kernel.pictures[-1]
-    kernel.run("trainvitals.show('gamma')")
-    assert "RunNotFound" in kernel.text
-    kernel.run("trainvitals.show('alpha-one', theme='pink')")
-    assert "TrainvitalsError" in kernel.text
+    assert kernel.run("trainvitals.show('gamma')") == "RunNotFound"
+    assert kernel.run("trainvitals.show('alpha-one', theme='pink')") == "TrainvitalsError"
 
 
 def test_a_notebook_that_nobody_watches_is_saved_with_the_last_picture() -> None:

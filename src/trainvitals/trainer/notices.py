@@ -39,10 +39,11 @@ def announce(run_id: str, folder: Path, settings: Settings) -> None:
 
 def describe(run_id: str, folder: Path) -> str:
     """One line: which run, where it is, how to look at it."""
-    return f"run {one_line(run_id)} in {one_line(shorten_path(folder))}; {_how_to_look(folder)}"
+    return f"run {one_line(run_id)} in {one_line(shorten_path(folder))}; {how_to_look(folder)}"
 
 
-def _how_to_look(folder: Path) -> str:
+def how_to_look(folder: Path) -> str:
+    """What to type to see a run while it trains."""
     root = folder.parent.parent
     if default_root().absolute() == root:
         return "watch it with: trainvitals top, trainvitals serve"

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -36,6 +37,7 @@ SETTLE_SECONDS = 10.0
 
 _shown: dict[tuple[str, ...], Picture] = {}
 """The pictures that are still redrawn, by theme and folders. A run shown in two cells is drawn once."""
+_told: set[str] = set()
 
 
 def show(*runs: Run | str | Path, theme: str = "light") -> None:
@@ -77,9 +79,15 @@ def _show(shell: Any, folders: Sequence[Path], theme: str, settings: Settings) -
         try:
             picture = _shown[key] = Picture(shell, folders, theme, settings)
         except OSError as error:  # no memory or no process left: the training may still have enough
-            print_line(f"cannot show the run: {error}")
+            _warn_once(f"cannot draw runs in this notebook: {error}")
             return
     picture.put_into_cell()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        print_line(text)
 
 
 class Picture:
@@ -93,7 +101,9 @@ class Picture:
         names = ", ".join(one_line(folder.name) for folder in folders)
         self._newest: dict[str, Any] = {"data": {"text/plain": f"trainvitals run {names}"}, "metadata": {}}
         self._has_arrived = threading.Event()
+        """Or never will."""
         self._is_over = threading.Event()
+        self._exit_code: int | None = None
         process = _start_drawing(folders, theme, settings)
         threading.Thread(target=self._follow, args=(process,), name="trainvitals-picture", daemon=True).start()
         shell.events.register("post_run_cell", self._settle)
@@ -123,18 +133,24 @@ class Picture:
         except Exception:  # noqa: BLE001, S110 - the kernel is ending, or was replaced: nobody looks any more
             pass
         finally:
+            self._exit_code = process.wait()  # it ends by itself: its output is closed
             self._is_over.set()
             self._has_arrived.set()
-            process.wait()  # it ends by itself: its output is closed
 
     def _settle(self, _: Any) -> None:
         """A cell has ended: the first picture is awaited, and the last one of runs that have ended."""
         if self._owner != os.getpid():
             return
-        self._has_arrived.wait(SETTLE_SECONDS)
-        self._has_arrived.set()  # if it takes longer, no other cell waits for it
+        deadline = time.monotonic() + SETTLE_SECONDS
+        if not self._has_arrived.wait(SETTLE_SECONDS):
+            self._has_arrived.set()  # no other cell waits for it
+            _warn_once("drawing the run takes long; the picture appears below its cell when it is done")
         if self._is_over.is_set() or not any(_is_running(folder) for folder in self._folders):
-            self._is_over.wait(SETTLE_SECONDS)
+            self._is_over.wait(max(0.0, deadline - time.monotonic()))
+            if self._exit_code:
+                _warn_once(
+                    f"drawing the run failed with exit code {self._exit_code}; {notices.how_to_look(self._folders[0])}"
+                )
             self._shell.events.unregister("post_run_cell", self._settle)
             for key in [key for key, picture in _shown.items() if picture is self]:
                 del _shown[key]

@@ -13,10 +13,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from trainvitals.conditions import Conditions
+from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import resolve
 from trainvitals.views.report import data
-from trainvitals.views.report.document import draw_markdown_with_pictures, draw_report
+from trainvitals.views.report.document import draw_inline, draw_markdown_with_pictures, draw_report
 
 from .conftest import BEGAN, HOSTILE, gpu_rows, rows_of
 
@@ -52,6 +53,22 @@ def test_a_finding_names_what_it_follows_from_and_when_it_was_known(write: Write
     rise = text[text.index("**The loss has been rising") :]
     assert "  - Known at step 6" in rise
     assert "  - Follows from: The learning rate jumped from 0.001 to 0.1 at step 595" in rise
+
+
+def test_a_picture_for_a_notebook_has_the_alerts_that_fire(write: Write) -> None:
+    firing = {"timestamp": format_time(BEGAN), "since": format_time(BEGAN), "state": "firing", "severity": "warning"}
+    alerts = [{**firing, "rule": f"rule{n}", "message": f"message {n}"} for n in range(6)]
+    alerts.append({**alerts[5], "state": "resolved"})
+    folder = write(status="running", ended=None, alerts=alerts)
+    svg = draw_inline(name_runs([folder]), resolve({}), theme="light", width=800)
+    told = [words for words in re.findall(r"<text[^>]*>([^<]*)", svg) if re.search(r"message|alerts", words)]
+    assert told == [
+        "message 0 (and 4 more)",
+        "warning alert: message 1",
+        "warning alert: message 2",
+        "warning alert: message 3",
+        "alerts not shown: 1",
+    ]
 
 
 def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
