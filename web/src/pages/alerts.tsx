@@ -113,7 +113,7 @@ function Card({ alert, onAsk }: { alert: AlertRow; onAsk?: (action: "ack" | "sil
         <footer>
           {!alert.acknowledged && <button type="button" onClick={() => onAsk("ack", alert.rule!, 1)}>acknowledge</button>}
           <button type="button" onClick={() => onAsk("silence", alert.rule!, Number(span))}>silence for</button>
-          <Choice label="" name="silence duration" value={span} options={SPANS} onChange={setSpan} />
+          <Choice quiet label="silence duration" value={span} options={SPANS} onChange={setSpan} />
         </footer>
       )}
     </article>

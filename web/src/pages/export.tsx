@@ -62,7 +62,7 @@ export function Export() {
       <Selection known={known} />
       {live && (
         <Section title="On the command line">
-          <pre class="text">{`trainvitals export ${known.id} --format parquet --table all -o ${known.id}.parquet
+          <pre class="text" tabIndex={0}>{`trainvitals export ${known.id} --format parquet --table all -o ${known.id}.parquet
 trainvitals report ${known.id} -o report.html
 curl ${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name=loss&points=1000`}</pre>
           <p class="note">API reference: <a href="api/v1/openapi.json">api/v1/openapi.json</a>. trainvitals {about.value?.version}.</p>

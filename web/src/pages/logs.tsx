@@ -85,7 +85,7 @@ function Stacks({ runKey, names }: { runKey: string; names: string[] }) {
     };
   }, [runKey, name]);
   return (
-    <Section title="Stacks" note={file?.cut ? "end of the file" : "stack of every thread"} actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
+    <Section title="Stacks" note={file?.cut ? "end of the file" : "stack of every thread"} actions={<Choice quiet label="file with stacks" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
       {error ? <Problem error={error} /> : <pre class="text" tabIndex={0}>{file?.text}</pre>}
     </Section>
   );

@@ -90,6 +90,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
   const nothing = (name: string) => (answer?.series.some((series) => series.name === name) ? "all lines are hidden" : offered.includes(name) ? (zoomed ? "no values in this range" : `no run has ${name} over ${answer?.axis}`) : `none of these runs logged ${name}`);
   return (
     <>
+      <h2 class="sr">Charts</h2>
       <div class="controls">
         <Choice label="lines" value={group || EACH_RUN} options={[...GROUPINGS, ...configs.map((id): [string, string] => [id, columnName(id)])]} onChange={(value) => setQuery({ by: value, on: undefined, off: undefined, pin: undefined, paint: undefined })} />
         {group && <Choice label="band" value={band} options={BANDS} onChange={(value) => setQuery({ band: value })} />}

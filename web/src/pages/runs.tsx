@@ -65,7 +65,7 @@ export function Runs() {
       <main class="page">
         <Empty title="No runs yet">
           <p>No runs in <code>{about.value?.root}</code>. Start one and it appears here:</p>
-          <pre class="text">{"trainvitals run -- python train.py\ntrainvitals demo"}</pre>
+          <pre class="text" tabIndex={0}>{"trainvitals run -- python train.py\ntrainvitals demo"}</pre>
         </Empty>
       </main>
     );

@@ -134,7 +134,7 @@ function LayerMap({ runKey, measures, step }: { runKey: string; measures: string
     };
   }, [runKey, measure, bucket]);
   return (
-    <Section title="Layers" note={layers ? `${layers.layers.length}` : ""} actions={<Choice label="" value={measure} options={measures.map((name) => [name, name.replaceAll("_", " ")] as const)} onChange={setMeasure} />}>
+    <Section title="Layers" note={layers ? `${layers.layers.length}` : ""} actions={<Choice quiet label="measure of the layers" value={measure} options={measures.map((name) => [name, name.replaceAll("_", " ")] as const)} onChange={setMeasure} />}>
       {layers && layers.layers.length > 0 && <Heatmap title={`${measure.replaceAll("_", " ")} by layer and step`} rows={layers.layers} x={layers.x} values={layers.values} log />}
       {layers && layers.left_out > 0 && <p class="note">{formatCount(layers.left_out, "more layer")} not shown</p>}
     </Section>
@@ -144,7 +144,7 @@ function LayerMap({ runKey, measures, step }: { runKey: string; measures: string
 function Histograms({ runKey, names }: { runKey: string; names: string[] }) {
   const [name, setName] = useState(names[0]);
   return (
-    <Section title="Histograms" actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
+    <Section title="Histograms" actions={<Choice quiet label="histogram" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
       <HistogramChart runKey={runKey} name={name} title={`${name}: share of elements by value and step`} />
     </Section>
   );

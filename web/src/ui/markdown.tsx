@@ -17,7 +17,7 @@ function drawBlock(block: Block): ComponentChildren {
     case "paragraph":
       return <p>{block.children.map(drawInline)}</p>;
     case "code":
-      return <pre class="text">{block.text}</pre>;
+      return <pre class="text" tabIndex={0}>{block.text}</pre>;
     case "quote":
       return <blockquote>{block.blocks.map(drawBlock)}</blockquote>;
     case "rule":

@@ -82,11 +82,12 @@ export function Fact({ title, value, note, tone }: { title: string; value: Compo
   );
 }
 
-export function Choice<T extends string>({ label, name, value, options, onChange }: { label: string; name?: string; value: T; options: readonly (readonly [T, string])[]; onChange(value: T): void }) {
+// Every choice has a label; a quiet one says it to screen readers only.
+export function Choice<T extends string>({ label, quiet, value, options, onChange }: { label: string; quiet?: boolean; value: T; options: readonly (readonly [T, string])[]; onChange(value: T): void }) {
   return (
     <label class="choice">
-      {label && <span>{label}</span>}
-      <select value={value} aria-label={label || name} onChange={(event) => onChange(event.currentTarget.value as T)}>
+      {!quiet && <span>{label}</span>}
+      <select value={value} aria-label={label} onChange={(event) => onChange(event.currentTarget.value as T)}>
         {options.map(([name, title]) => <option key={name} value={name}>{title}</option>)}
       </select>
     </label>
@@ -161,7 +162,7 @@ export function useNear<T extends HTMLElement>(atTop = false) {
 }
 
 export function Json({ value }: { value: unknown }) {
-  return <pre class="json">{JSON.stringify(value, null, 2)}</pre>;
+  return <pre class="json" tabIndex={0}>{JSON.stringify(value, null, 2)}</pre>;
 }
 
 export function usePage(): Route {

@@ -1,0 +1,130 @@
+"""Every page in Chromium, judged by axe-core: nothing on it may keep people who use other means from reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from made_sweep import make_sweep
+
+import trainvitals
+from trainvitals.journal.folder_runs import name_runs
+from trainvitals.settings import resolve
+from trainvitals.views.report.document import draw_report
+
+from .conftest import Server, Tab, make_run
+
+Open = Callable[..., Tab]
+GRAVE = ("serious", "critical")
+
+
+class Page(NamedTuple):
+    address: str
+    """With names in place of the keys of runs."""
+    until: str
+    """Selector of what is drawn last."""
+    press: str = ""
+    """Selector of what is pressed then, to open a menu or a form."""
+
+
+CHART = ".chart canvas"
+PAGES = {
+    "runs": Page("#/runs", "table.runs tbody tr"),
+    "columns": Page("#/runs", "table.runs tbody tr", ".menu summary"),
+    "charts": Page("#/runs?view=charts&project=sweep", ".many canvas"),
+    "sweep": Page("#/runs?view=sweep&project=sweep", ".sweep-halves canvas, .sweep-halves svg"),
+    "overview": Page("#/run/RUN/overview", CHART),
+    "findings": Page("#/run/RUN/findings", ".findings > li"),
+    "training": Page("#/run/RUN/training", CHART),
+    "system": Page("#/run/RUN/system", CHART),
+    "media": Page("#/run/MEDIA/media", ".picture img"),
+    "alerts": Page("#/run/RUN/alerts", "main table"),
+    "events": Page("#/run/RUN/logs", "main table"),
+    "export": Page("#/run/RUN/export", "main a[download]"),
+    "compare": Page("#/compare?run=RUN&run=OTHER", CHART),
+}
+
+
+class Made(NamedTuple):
+    server: Server
+    report: str
+    keys: dict[str, str]
+    """By the names of PAGES."""
+
+    def find(self, page: Page, base: str) -> str:
+        address = page.address
+        for name, key in self.keys.items():
+            address = address.replace(name, key)
+        return base + address
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """Two runs with everything that a page shows, a sweep, and a report of the first."""
+    root: Path = tmp_path_factory.mktemp("runs")
+    first, second = make_run(root, "baseline"), make_run(root, "candidate", scale=0.5)
+    folder = root / "p" / first
+    make_sweep(root, 12, steps=20)
+    run = trainvitals.init(project="p", name="media", dir=root, agent=False)
+    run.log({"loss": 1.0}, step=0)
+    run.log_image("shades", np.zeros((8, 8), dtype=np.uint8), caption="a shade")
+    run.log_text("prompt", "a text")
+    run.log_histogram("logits", range(100))
+    run.log_table("errors", [[1, "one"]], columns=["n", "name"])
+    run.finish()
+    report = root / "report.html"
+    report.write_bytes(draw_report(name_runs([folder]), "html", resolve({})))
+    server = Server(root, "--allow-edit")
+    yield Made(server, report.as_uri(), {"RUN": first, "OTHER": second, "MEDIA": Path(run.folder).name})
+    server.stop()
+
+
+def judge(tab: Tab) -> list[str]:
+    """What axe-core finds grave, and where."""
+    found = [item for item in Axe().run(tab.page).response["violations"] if item["impact"] in GRAVE]
+    return [f"{item['id']}: {node['html']}: {node['failureSummary']}" for item in found for node in item["nodes"]]
+
+
+def judge_in_both_themes(tab: Tab) -> list[str]:
+    found = []
+    for theme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=theme)
+        tab.wait(f"document.documentElement.dataset.theme === {theme!r}")
+        found += judge(tab)
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_keeps_anybody_out(made: Made, open_tab: Open, name: str) -> None:
+    page = PAGES[name]
+    tab = open_tab(reduced_motion="reduce")  # a color on its way to another one is not judged
+    tab.page.goto(made.find(page, made.server.base))
+    tab.page.wait_for_selector(page.until)
+    if page.press:
+        tab.page.click(page.press)
+    assert judge_in_both_themes(tab) == []
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    tab.page.wait_for_selector(page.until)
+    assert judge(tab) == []
+
+
+@pytest.mark.parametrize("name", ["overview", "findings", "training", "system", "alerts", "events"])
+def test_no_page_of_a_report_does(made: Made, open_tab: Open, name: str) -> None:
+    page = PAGES[name]
+    tab = open_tab(reduced_motion="reduce")
+    tab.page.goto(made.find(page, made.report))
+    tab.page.wait_for_selector(page.until)
+    assert judge_in_both_themes(tab) == []
+
+
+def test_the_list_of_keys_does_not(made: Made, open_tab: Open) -> None:
+    tab = open_tab(reduced_motion="reduce")
+    tab.page.goto(made.find(PAGES["overview"], made.server.base))
+    tab.page.wait_for_selector(CHART)
+    tab.page.keyboard.press("?")
+    tab.page.wait_for_selector("dialog[open]")
+    assert judge_in_both_themes(tab) == []
