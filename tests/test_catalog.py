@@ -23,6 +23,12 @@ def test_a_metric_is_found_under_its_own_name_first_then_by_its_aliases() -> Non
     assert catalog.find_spelling("training", "my/own", ["my/own"]) == "my/own"
 
 
+def test_a_short_name_has_no_unit_and_spells_acronyms_as_people_do() -> None:
+    names = ["cpu_usage_percent", "pss_mb", "disk_read_iops", "pcie_rx_mb_s", "batch_time", "loss"]
+    shown = ["CPU usage", "PSS", "disk read IOPS", "PCIe RX", "batch", "loss"]
+    assert [catalog.short_name(name) for name in names] == shown
+
+
 @pytest.mark.parametrize("framework", NAMES)
 def test_every_meaning_of_a_framework_is_found_in_what_it_logs(framework: str) -> None:
     names = NAMES[framework]

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.errors import SettingError
+from trainvitals.errors import SettingError, name_kind
 from trainvitals.settings import TABLE, Setting, Settings, resolve
 from trainvitals.settings.addresses import read_address
 from trainvitals.settings.docs_page import render_markdown
@@ -746,3 +747,9 @@ def test_a_tracking_uri_with_a_password_or_of_databricks_is_refused(given: str) 
     with pytest.raises(SettingError) as raised:
         resolve({"mlflow": given}, environ={}, folder=Path("/"))
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_message_names_a_type_with_its_article() -> None:
+    assert [name_kind(value) for value in (1, [], object(), "", np.zeros(2))] == [
+        "an int", "a list", "an object", "a str", "an ndarray",
+    ]  # fmt: skip

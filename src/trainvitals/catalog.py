@@ -581,6 +581,16 @@ def match_alias(name: str) -> str | None:
     return next((alias for alias, pattern in _patterns() if pattern.match(name)), None)
 
 
+_UNIT_ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
+_SPELLED = {"pcie": "PCIe", "nvlink": "NVLink"}
+_SPELLED |= {word: word.upper() for word in ("cpu", "gpu", "io", "iops", "rss", "pss", "ecc", "rx", "tx", "sm", "kl")}
+
+
+def short_name(name: str) -> str:
+    """As a legend has it, without the unit: `CPU usage` for `cpu_usage_percent`."""
+    return " ".join(_SPELLED.get(word, word) for word in _UNIT_ENDING.sub("", name).split("_"))
+
+
 @functools.cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((alias, re.compile(translate(alias))) for row in RL for alias in row.aliases if "*" in alias)

@@ -53,3 +53,9 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", most: int = 1) ->
     close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
     listed = " or ".join(f"'{prefix}{one}'" for one in close)
     return f", did you mean {listed}?" if close else ""
+
+
+def name_kind(value: object) -> str:
+    """The type of a value as a message names it: `an int`, `a list`, `an ndarray`."""
+    name = type(value).__qualname__
+    return f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"

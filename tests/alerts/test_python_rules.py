@@ -177,7 +177,7 @@ def test_a_name_that_never_appears_is_reported_once_with_the_nearest(
     monkeypatch.setattr(python_rules, "MISSING_SECONDS", -1.0)
     run.log({"loss": 1.0, "accuracy": 1.0}, step=1)
     run.log({"loss": 1.0}, step=2)
-    expected = "trainvitals: rule 'typo' is not judged: no 'losss' was logged for a minute, did you mean 'loss'?\n"
+    expected = "trainvitals: rule 'typo' is skipped: no 'losss' was logged for a minute, did you mean 'loss'?\n"
     assert capsys.readouterr().err == expected
 
 
@@ -187,7 +187,7 @@ def test_a_name_that_never_appeared_in_a_short_run_is_reported_at_its_end(
     run.alerts.add_rule("typo", lambda m: m.losss > 1)
     run.log({"loss": 1.0}, step=0)
     run.finish()
-    assert "rule 'typo' is not judged: no 'losss' was logged in this run" in capsys.readouterr().err
+    assert "rule 'typo' is skipped: no 'losss' was logged in this run" in capsys.readouterr().err
 
 
 limit = 3

@@ -218,7 +218,7 @@ class PythonRules(RuleBook):
         if not rule.missing_reported:
             rule.missing_reported = True
             close = nearest(rule.missing, self._metrics)
-            print_line(f"rule '{rule.name}' is not judged: no '{rule.missing}' was logged {how_long}{close}")
+            print_line(f"rule '{rule.name}' is skipped: no '{rule.missing}' was logged {how_long}{close}")
 
     def close(self) -> None:
         """The run ends: report what conditions asked for and never got."""

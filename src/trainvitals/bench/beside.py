@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.bench.plan import Plan
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import TrainvitalsError, name_kind
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.benchmarks import read_benchmarks, write_benchmark
 from trainvitals.journal.documents.benchmark import Benchmark
@@ -159,7 +159,7 @@ def _describe_inputs(torch: Any, example: Any) -> Iterator[Any]:
         dtype = str(getattr(item, "dtype", "")).removeprefix("torch.")
         if not isinstance(item, torch.Tensor) or dtype not in DTYPES or not item.dim():
             raise TrainvitalsError(
-                f"an input is a {type(item).__name__}{f' of {dtype}' if dtype else ''}",
+                f"an input is {name_kind(item)}{f' of {dtype}' if dtype else ''}",
                 hint="give a tensor, or several in a tuple or a dict, the batch first",
             )
         below = int(item.max()) + 1 if "int" in dtype and item.numel() else 10

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from trainvitals.analysis import timings
+from trainvitals.analysis.wording import percent
 from trainvitals.bench import machine
 from trainvitals.bench.agreement import Arrays, compare_outputs
 from trainvitals.bench.child import Child, Failure
@@ -276,7 +277,7 @@ class _Session:
         unranked = found["unranked"] or (BY_NAME[case.child.variant].unranked if self._plan.device == "cpu" else "")
         if agreement is not None and not agreement.within and self._plan.against is None:
             error = agreement.relative_error or 0.0
-            unranked = f"its answers are off by {error:.1%} (tolerance {self._plan.tolerance:.1%})"
+            unranked = f"its answers are off by {percent(error)} (tolerance {percent(self._plan.tolerance)})"
         if unranked:
             case.row = replace(case.row, state=NOT_RANKED, reason=unranked)
             case.is_done = True

@@ -174,7 +174,7 @@ def _need(*names: str) -> None:
 def _spec_of(item: Any) -> InputSpec:
     dtype = _DTYPES.get(item.type)
     if dtype is None:
-        raise Unavailable(f"the input '{item.name}' is a {item.type}, which cannot be made up")
+        raise Unavailable(f"the input '{item.name}' is of type {item.type}, which cannot be made up")
     # A size with a name is free: 1.
     return InputSpec(tuple(size if isinstance(size, int) else 1 for size in item.shape) or (1,), dtype, item.name)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, Literal, Protocol, get_args
 
+from trainvitals.errors import name_kind
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import METRIC_TABLES
 from trainvitals.plugins import Registry
@@ -287,12 +288,12 @@ def check_items(items: Sequence[Sample | Notice]) -> None:
         if isinstance(item, Notice):
             continue
         if not isinstance(item, Sample):
-            raise TypeError(f"a reading contains a {type(item).__name__}; only Sample and Notice are allowed")
+            raise TypeError(f"a reading contains {name_kind(item)}; only Sample and Notice are allowed")
         if item.table not in METRIC_TABLES:
             raise ValueError(f"a sample has table {item.table!r}, not one of {', '.join(METRIC_TABLES)}")
         for name, value in (*item.labels.items(), *item.values.items(), ("time", item.time)):
             if not isinstance(value, (int, float, str)):
-                raise TypeError(f"{name} is a {type(value).__name__}, not a number or text")
+                raise TypeError(f"{name} is {name_kind(value)}, not a number or text")
         for name, counts in item.counters.items():
             if not isinstance(counts, Mapping) or not all(isinstance(count, (int, float)) for count in counts.values()):
                 raise TypeError(f"counter {name} is not a mapping of numbers")

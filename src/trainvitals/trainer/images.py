@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import runtime
+from trainvitals.errors import name_kind
 from trainvitals.journal.media import image_suffix
 
 MOST_PIXELS = 64 << 20
@@ -89,8 +90,7 @@ def _convert(value: Any, most_bytes: int) -> Picture:
         known = value.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
         (value if known else value.convert("RGB")).save(buffer, format="PNG")
     else:
-        kind = type(value)
-        raise NotAPicture(f"a {kind.__module__}.{kind.__qualname__} is not a picture")
+        raise NotAPicture(f"{name_kind(value)} is not a picture")
     return _check(buffer.getvalue())
 
 
@@ -114,7 +114,7 @@ def _read_array(value: Any) -> Pixels:
         value = (value if value.dtype.itemsize > 2 or not value.is_floating_point() else value.float()).numpy()
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
-        raise NotAPicture(f"a {type(value).__qualname__} cannot be read without numpy")
+        raise NotAPicture(f"{name_kind(value)} cannot be read without numpy")
     array = numpy.asarray(value)
     place = _find_channels(shape, first=is_torch)
     if array.dtype.kind not in "buif":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainvitals.errors import MetricError
+from trainvitals.errors import MetricError, name_kind
 from trainvitals.journal.histograms import BINS, Histogram, from_edges
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.media import Media, OverLimit
@@ -171,5 +171,5 @@ def _flatten(values: Any) -> list[float]:
     if isinstance(values, (int, float)):
         return [float(values)]
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise NotAHistogram(f"a {type(values).__qualname__} is not a number")
+        raise NotAHistogram(f"{name_kind(values)} is not a number")
     return [number for value in values for number in _flatten(value)]

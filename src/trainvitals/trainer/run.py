@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from trainvitals import runtime, settings
-from trainvitals.errors import JournalError, MetricError, TrainvitalsError
+from trainvitals.errors import JournalError, MetricError, TrainvitalsError, name_kind
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.documents.cause import INTERRUPTED, Cause
 from trainvitals.journal.documents.rows import FAILED, new_event
@@ -280,7 +280,7 @@ class Run:
         if writer is None:
             return
         if metrics is not None and not isinstance(metrics, Mapping):
-            self._refusals.refuse(f"log() got a {type(metrics).__name__}, not a mapping of names to numbers")
+            self._refusals.refuse(f"log() got {name_kind(metrics)}, not a mapping of names to numbers")
             return
         if os.getpid() != self._process:  # just forked: these belong to the parent, and the device with them
             self._process = os.getpid()

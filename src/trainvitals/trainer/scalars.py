@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from trainvitals.errors import name_kind
 from trainvitals.handlers import is_from_handler
 
 
@@ -52,7 +53,7 @@ def convert(value: Any) -> float | int | Waiting | Refused | None:
     if isinstance(value, (str, bytes)):
         return Refused(f"a string of {len(value)} characters")
     if isinstance(value, (list, tuple, set, frozenset)):
-        return Refused(f"a {kind.__name__} of {len(value)} items")
+        return Refused(f"{name_kind(value)} of {len(value)} items")
     try:
         return _convert_array(value)
     except Exception as error:
@@ -69,7 +70,7 @@ def _convert_array(value: Any) -> float | int | Waiting | Refused:
     for length in shape:
         size *= int(length)
     if size != 1:
-        return Refused(f"a {kind.__qualname__} of shape {tuple(int(n) for n in shape)}")
+        return Refused(f"{name_kind(value)} of shape {tuple(int(n) for n in shape)}")
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "is_cpu"):
         if value.is_complex():
             return Refused("a complex number")
@@ -85,7 +86,7 @@ def _convert_array(value: Any) -> float | int | Waiting | Refused:
         return int(value)  # of a subclass too: only Python's own numbers are written as numbers
     if isinstance(value, float) or (hasattr(value, "__float__") and not isinstance(value, complex)):
         return float(value)
-    return Refused(f"a {type(value).__qualname__}")
+    return Refused(name_kind(value))
 
 
 class TorchWaiting:

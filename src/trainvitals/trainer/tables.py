@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from trainvitals.errors import name_kind
 from trainvitals.journal.encoding import dump_json, spell
 from trainvitals.redaction import free_key, redact
 from trainvitals.trainer.jsonable import make_jsonable
@@ -84,7 +85,7 @@ def _list(value: Any) -> Sequence[Any]:
     if hasattr(value, "tolist"):
         value = value.detach().tolist() if hasattr(value, "detach") else value.tolist()
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise NotATable(f"a {type(value).__qualname__} is not a table")
+        raise NotATable(f"{name_kind(value)} is not a table")
     return value if isinstance(value, (list, tuple)) else list(value)
 
 

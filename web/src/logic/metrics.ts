@@ -103,6 +103,10 @@ export function byDevice(a: { labels: Labels }, b: { labels: Labels }): number {
   return String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || Number(a.labels.gpu_index ?? 0) - Number(b.labels.gpu_index ?? 0);
 }
 
+const SPELLED = new Map([["pcie", "PCIe"], ["nvlink", "NVLink"], ...["cpu", "gpu", "io", "iops", "rss", "pss", "ecc", "rx", "tx", "sm", "kl"].map((word) => [word, word.toUpperCase()] as const)]);
+
+// As a legend has it, without the unit; the same as `short_name` in catalog.py.
 export function shortName(name: string): string {
-  return name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").replaceAll("_", " ");
+  const words = name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").split("_");
+  return words.map((word) => SPELLED.get(word) ?? word).join(" ");
 }

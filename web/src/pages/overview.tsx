@@ -82,7 +82,7 @@ function Health({ known }: { known: Run }) {
 function Stop({ known }: { known: Run }) {
   const [said, setSaid] = useState("");
   const ask = () => {
-    if (!confirm(`Stop ${known.name}? Its program gets a chance to save and end.`)) return;
+    if (!confirm(`Stop ${known.name}? Its program gets a chance to save and exit.`)) return;
     setSaid("stopping…");
     source.value!.stop(known.key).catch((error: Error) => setSaid(error.message));
   };

@@ -13,7 +13,7 @@ import { NameChoice } from "../ui/name_choice.tsx";
 import { Parallel, Scatter, type Spot } from "../ui/parallel.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Simulated } from "../ui/parts.tsx";
 
-const TAKES = [["last", "last"], ["min", "lowest"], ["max", "highest"]] as const;
+const TAKES = [["last", "last"], ["min", "min"], ["max", "max"]] as const;
 const MOST_AXES = 8;
 
 export function RunSweep({ rows }: { rows: Row[] }) {

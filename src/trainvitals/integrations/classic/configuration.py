@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainvitals.errors import SettingError
+from trainvitals.errors import SettingError, name_kind
 from trainvitals.settings.addresses import ADDRESSES, find_where, place
 from trainvitals.settings.files import Entry, parse_file, parse_mapping, read_text
 from trainvitals.settings.kinds import SWITCH
@@ -39,7 +39,7 @@ def read_configuration(source: Mapping[str, Any] | str | Path | None) -> Configu
         path = Path(source).absolute()
         return _read(parse_file(path, read_text(path, str(source)), str(source), NAMES), path)
     if not isinstance(source, (Mapping, type(None))):
-        raise SettingError(f"the configuration must be a mapping, not a {type(source).__name__}", hint=_EXPECTED)
+        raise SettingError(f"the configuration must be a mapping, not {name_kind(source)}", hint=_EXPECTED)
     return _read(parse_mapping(source or {}, "configuration", NAMES), None)
 
 

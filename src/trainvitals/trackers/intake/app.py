@@ -380,6 +380,5 @@ async def _refuse_crash(request: Request, error: Exception) -> Response:
     """The last boundary. Not an error of the 500s: W&B's client would try for a week."""
     if not isinstance(error, ClientDisconnect):
         log.error("a request failed: %s", request.url.path.partition("?")[0], exc_info=error)
-    return _respond(
-        IntakeAnswer(400, {"error_code": "INTERNAL_ERROR", "message": "the server made a mistake", "error": ""})
-    )
+    said = {"error_code": "INTERNAL_ERROR", "message": "something went wrong on the server", "error": ""}
+    return _respond(IntakeAnswer(400, said))

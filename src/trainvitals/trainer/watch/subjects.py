@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
+from trainvitals.errors import name_kind
 from trainvitals.trainer.watch import discovery
 from trainvitals.trainer.watch.moments import Moments
 
@@ -39,7 +40,7 @@ class Subjects:
         for optimizer in optimizers:
             inner = discovery.unwrap_optimizer(optimizer)
             if inner is None:
-                self._warn("optimizer", f"a {type(optimizer).__name__} is no torch optimizer: its steps are not seen")
+                self._warn("optimizer", f"{name_kind(optimizer)} is no torch optimizer: its steps are not seen")
             elif id(inner) not in watched:
                 self._optimizers.append(weakref.ref(inner))
                 self._moments.iterations.expect([inner])
@@ -58,7 +59,7 @@ class Subjects:
 
     def _add_model(self, model: Any) -> None:
         if isinstance(model, type) or not isinstance(model, import_module("torch.nn").Module):
-            what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+            what = f"the class {model.__name__}" if isinstance(model, type) else name_kind(model)
             self._warn(what, f"{what} is no torch module: its forward is not seen")
             return
         self._models.append(weakref.ref(model))
@@ -72,7 +73,7 @@ class Subjects:
         else:
             self._warn(
                 "loader",
-                f"a {type(loader).__name__} cannot be timed in place: for data_time, use watch.batches(loader)",
+                f"{name_kind(loader)} cannot be timed in place: for data_time, use watch.batches(loader)",
             )
 
     def meet(self, optimizer: Any) -> None:

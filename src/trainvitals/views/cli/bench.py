@@ -63,11 +63,11 @@ def add_arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--precision", type=number(0, above=True), default=PRECISION * 100, metavar="PERCENT",
-        help=f"stop when the interval of the median is this narrow (default: {PRECISION:.0%})".replace("%", "%%"),
+        help=f"stop when the interval of the median is this narrow (default: {PRECISION * 100:g} %%)",
     )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=number(0), default=TOLERANCE * 100, metavar="PERCENT",
-        help=f"relative error from which a variant is not ranked (default: {TOLERANCE:.0%})".replace("%", "%%"),
+        help=f"relative error from which a variant is not ranked (default: {TOLERANCE * 100:g} %%)",
     )  # fmt: skip
     parser.add_argument(
         "--metric", metavar="MODULE:FUNCTION", help="your own quality measure, called with each variant as a function"

@@ -273,7 +273,7 @@ class LiveView(PlainView):
         share = (step.step + 1) / self._config.steps
         left = max(self._config.seconds * (1 - share), 0.0)
         title = f"step {step.step + 1} of {self._config.steps}"
-        tail = f"{share:4.0%}  {quantities.format_duration(left)} left" if share < 1 else "done"
+        tail = f"{share * 100:3.0f} %  {quantities.format_duration(left)} left" if share < 1 else "done"
         bar = draw_bar(share, max(columns - len(title) - len(tail) - 6, 8))
         numbers = [
             ("loss", quantities.format_value(step.loss, 3)),

@@ -125,12 +125,14 @@ def _diagnose_table(name: str, settings: Settings) -> Diagnosis:
 
 def draw(found: Diagnosis, paint: Paint, everything: bool, run: str) -> str:
     """The findings as text, what follows from another indented below it."""
+    from trainvitals.analysis.wording import count_of
+
     lines: list[str] = []
     for finding in found.findings:
         lines += _draw_finding(finding, paint)
     passed, skipped = len(found.fine), len(found.not_judged)
     more = "" if everything else f" (trainvitals diagnose {run + ' ' if run else ''}--all)"
-    lines.append(f" {paint('green', '✓')} {passed} checks passed, {skipped} skipped{more}")
+    lines.append(f" {paint('green', '✓')} {count_of(passed, 'check')} passed, {skipped} skipped{more}")
     if everything:
         lines += [f"     passed   {title}" for title in found.fine]
         lines += [f"     skipped  {gap.title}: needs {one_line(gap.needs)}" for gap in found.not_judged]

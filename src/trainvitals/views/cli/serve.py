@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
         help="let clients of other trackers log here: wandb, mlflow, otlp (docs/trackers.md)",
     )
     parser.add_argument(
-        "--client-env", action="store_true", help="print the variables with which such clients log here, and end"
+        "--client-env", action="store_true", help="print the variables with which such clients log here, and exit"
     )
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument(

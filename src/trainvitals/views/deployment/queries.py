@@ -94,7 +94,8 @@ def queries_of(panel: Panel, spelling: Spelling) -> list[Query]:
     columns = panel.without_validation  # Prometheus has validation under the names that were logged
     found = [
         Query(
-            _curve(panel.table, metric, chosen, spelling), f"{legend} {_short(metric)}" if len(columns) > 1 else legend
+            _curve(panel.table, metric, chosen, spelling),
+            f"{legend} {catalog.short_name(metric)}" if len(columns) > 1 else legend,
         )
         for metric in columns
     ]
@@ -139,9 +140,3 @@ def grafana_unit(panel: Panel, spelling: Spelling) -> str:
         "ms": "s", "samples/s": "cps", "GB": "gbytes", "rpm": "rotrpm",
     }  # fmt: skip
     return (base if spelling == "base" else {}).get(panel.unit) or plain.get(panel.unit, "short")
-
-
-def _short(metric: str) -> str:
-    for ending in ("_percent", "_total", "_seconds", "_mb_s", "_mb", "_watts", "_celsius"):
-        metric = metric.removesuffix(ending)
-    return metric.replace("_", " ")

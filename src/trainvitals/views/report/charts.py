@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +21,6 @@ MANY = 8
 MAX_OWN = 12
 
 
-_ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
 """The unit in a name, which the axis already has."""
 
 
@@ -119,7 +117,7 @@ def _own_chart(name: str, lines: list[SvgLine]) -> SvgChart:
     metric = catalog.find("training", name)
     alone = (metric.name if metric else name,)
     declared = next((panel for panel in panels.PANELS if panel.without_validation == alone), None)
-    own = _ENDING.sub("", name).replace("_", " ") if metric and metric.name == name else name
+    own = catalog.short_name(name) if metric and metric.name == name else name
     panel = declared or panels.own_panel(name)
     return SvgChart(
         declared.title if declared else own,
@@ -151,7 +149,7 @@ def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Svg
 def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: bool) -> str:
     words = []
     if several_names:
-        words.append(_ENDING.sub("", item.name).replace("_", " "))
+        words.append(catalog.short_name(item.name))
     if several_lines:
         for label in by:
             if label == "rank":

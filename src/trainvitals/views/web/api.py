@@ -750,7 +750,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
             Parameter(
                 "band",
-                "Of a group: lowest to highest, standard deviation, or 95 % confidence of the mean",
+                "Of a group: min to max, standard deviation, or 95 % confidence of the mean",
                 choices=BAND_KINDS,
                 default="range",
             ),
