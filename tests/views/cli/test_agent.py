@@ -68,6 +68,8 @@ def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
     assert "a run is still active" in stopped.stderr
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE)
+    # With the command its run is over, also where the agent has not looked since.
+    assert not re.search(r" running +\d", watched_machine.run("agent", "status").stdout)
 
 
 def test_the_log_is_readable_and_as_it_is_with_json(machine: Any) -> None:

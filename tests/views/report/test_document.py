@@ -71,6 +71,14 @@ def test_a_picture_for_a_notebook_has_the_alerts_that_fire(write: Write) -> None
     ]
 
 
+def test_the_code_of_a_run_is_named_by_a_short_hash(write: Write) -> None:
+    folder = write()
+    file = json.loads((folder / "run.json").read_text())
+    file["git"] = {"commit": "1a2b3c4d5e6f" + "0" * 28, "branch": "main", "dirty": True}
+    (folder / "run.json").write_text(json.dumps(file))
+    assert "| git | 1a2b3c4d5e6f on main, uncommitted changes |" in markdown(folder)
+
+
 def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
     text = markdown(write(gpus=gpu_rows(100, 8), gpu_count=8, config={"lr": 0.1 + 0.2}))
     assert "| batch\\_time | 20 ms | 20 ms | 20 ms |" in text

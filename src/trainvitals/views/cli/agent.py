@@ -7,10 +7,12 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
 from trainvitals.errors import AgentError
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import Latest, LatestRun, read_agent
 from trainvitals.journal.documents.run import COMMAND
@@ -105,7 +107,9 @@ def _run_row(run: LatestRun) -> tuple[str, ...]:
     ranks = [rank for rank in run.ranks.values() if rank.kind != COMMAND]
     steps = [rank.step for rank in ranks if rank.step is not None]
     step = f"{max(steps):,}" if steps else quantities.NONE
-    return one_line(run.run_id), run.state, str(len(ranks)), step, one_line(run.folder)
+    known = run_folder.find_run(Path(run.folder))
+    state = known.status if known is not None and known.is_over else run.state  # the agent looks once in a while
+    return one_line(run.run_id), one_line(state), str(len(ranks)), step, one_line(run.folder)
 
 
 def _source_rows(latest: Latest) -> list[tuple[str, ...]]:

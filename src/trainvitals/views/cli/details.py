@@ -21,7 +21,7 @@ from trainvitals.views.data.gpus import is_of_many_hosts
 from trainvitals.views.data.media import count_media, format_media
 from trainvitals.views.data.patches import describe_patch, format_untracked
 from trainvitals.views.data.row_exports import describe_export, list_exports
-from trainvitals.views.data.run_details import describe_cost
+from trainvitals.views.data.run_details import describe_cost, format_git
 from trainvitals.views.data.run_rows import read_row_of
 
 if TYPE_CHECKING:  # a summary needs no numpy
@@ -124,7 +124,7 @@ def draw_details(
         ("notes", one_line(run.notes)),
         ("command", one_line(run.command or "")),
         ("host", one_line(run.host_name)),
-        ("git", _git(run.git or {})),
+        ("git", format_git(run.git or {})),
         *_patch(reader),
         ("python", one_line(_python(run))),
     ):
@@ -174,14 +174,6 @@ def _printed(reader: Reader) -> list[str]:
 def _attempt(attempt: Attempt) -> str:
     cause = f" ({one_line(str(attempt.cause))})" if attempt.cause is not None else ""
     return f"{attempt.number} {attempt.status}{cause}"
-
-
-def _git(git: Mapping[str, Any]) -> str:
-    if not git.get("commit"):
-        return ""
-    dirty = " with changes" if git.get("dirty") else ""
-    branch = f" on {git['branch']}" if git.get("branch") else ""
-    return one_line(f"{str(git['commit'])[:12]}{branch}{dirty}")
 
 
 def _patch(reader: Reader) -> list[tuple[str, str]]:

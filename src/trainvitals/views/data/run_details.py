@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from trainvitals import catalog
 from trainvitals.alerts import records
@@ -22,6 +23,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
+from trainvitals.safe_text import one_line
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.participants import lowest_of
@@ -207,3 +209,11 @@ def describe_alerts(reader: Reader, limit: int = 1000) -> AlertsJson:
         "history": [row.as_json() for row in changes[::-1][:limit]],
         "deliveries": [row.as_json() for row in deliveries[::-1][:limit]],
     }
+
+
+def format_git(git: Mapping[str, Any]) -> str:
+    """Which code a run had: `1a2b3c4d5e6f on main, uncommitted changes`; empty outside of a repository."""
+    if not git.get("commit"):
+        return ""
+    branch = f" on {git['branch']}" if git.get("branch") else ""
+    return one_line(f"{str(git['commit'])[:12]}{branch}{', uncommitted changes' if git.get('dirty') else ''}")

@@ -9,6 +9,7 @@ from typing import Any
 from trainvitals.analysis.wording import count_of
 from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
+from trainvitals.views.data.run_details import format_git
 from trainvitals.views.data.shapes import (
     AlertsJson,
     BenchmarksJson,
@@ -240,10 +241,7 @@ def _config(run: RunJson) -> list[str]:
         ("command", " ".join(map(str, details["command"])) if isinstance(details.get("command"), list) else ""),
         ("host", host.get("name", "") if isinstance(host, dict) else ""),
         ("python", python.get("version", "") if isinstance(python, dict) else ""),
-        (
-            "git",
-            f"{git.get('commit', '')} {'with changes' if git.get('dirty') else ''}" if isinstance(git, dict) else "",
-        ),
+        ("git", format_git(git) if isinstance(git, dict) else ""),
         ("packages", _packages(details.get("packages"))),
     ]
     known = [(name, text(fact).strip()) for name, fact in facts if str(fact).strip()]
