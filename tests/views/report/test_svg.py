@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trainvitals
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.folder_runs import name_runs
@@ -155,6 +156,24 @@ def test_every_line_is_in_the_legend_or_counted_there() -> None:
 def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> None:
     said = texts(draw_picture(name_runs([write("slow"), write("fast")]), "svg"))
     assert "fast vs. slow" in said and "Loss" in said and "Learning rate" in said
+
+
+def test_later_attempts_are_marked_where_they_began(tmp_path: Path) -> None:
+    for first in (0, 80, 160):
+        run = trainvitals.init(dir=tmp_path, agent=False, resume=first > 0)
+        for step in range(first, first + 100):
+            run.log({"loss": 1 / (step + 1)}, step=step)
+        run.finish()
+    said = texts(draw_picture(name_runs([run.folder]), "svg"))
+    assert said.count("attempt 2") == said.count("attempt 3") >= 1
+    assert "attempt 1" not in said
+
+
+def test_so_many_attempts_are_marked_but_only_some_named() -> None:
+    chart = SvgChart("loss", [line([1.0] * 100, "loss")], attempts={number: float(number) for number in range(2, 99)})
+    svg = draw_svg([chart], width=600)
+    assert svg.count('stroke-dasharray="2 3"') == 97
+    assert 2 < len([text for text in texts(svg) if text.startswith("attempt ")]) < 10
 
 
 def test_runs_of_one_name_are_told_apart_by_their_ids(write: Write) -> None:

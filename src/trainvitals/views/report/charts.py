@@ -27,6 +27,19 @@ MAX_OWN = 12
 def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[SvgChart]:
     """Charts of one run: of the panels or metrics that are `wanted`, else of what a sheet shows."""
     origin = parse_time(reader.info.started) or 0.0
+    began = _find_attempts(reader, origin)
+    return [replace(chart, attempts=began[chart.axis]) for chart in _choose_charts(reader, wanted, origin)]
+
+
+def _find_attempts(reader: Reader, origin: float) -> dict[str, dict[int, float]]:
+    """Where later attempts began, on each axis."""
+    started = {item.number: parse_time(item.started) for item in reader.info.file.attempts[1:] if item.number}
+    first = reader.first_steps() if started else {}
+    by_step = {number: float(first[number]) for number in started if number in first}
+    return {"step": by_step, "time": {number: at - origin for number, at in started.items() if at is not None}}
+
+
+def _choose_charts(reader: Reader, wanted: Sequence[str], origin: float) -> list[SvgChart]:
     if wanted:
         return [_find_chart(reader, name, origin) for name in wanted]
     found = [_panel_chart(reader, panel, origin) for panel in panels.overview()]

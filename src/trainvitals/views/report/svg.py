@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +44,8 @@ THEMES = {
 }
 MANY_LINES = 4
 """Beyond, lines are thin: they lie over each other."""
+ATTEMPT_WIDTH = 64.0
+"""Of the words that name an attempt."""
 _DASHES = ("", "7 4", "2 3", "10 4 2 4")
 
 
@@ -77,6 +79,8 @@ class SvgChart:
     """Said beside the title: `simulated`."""
     limit: float | None = None
     """A ceiling, drawn as a dashed line."""
+    attempts: Mapping[int, float] = field(default_factory=dict)
+    """Where on the axis later attempts of the run began, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +219,26 @@ def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, num
         )
         parts.append(draw_text("limit", place.left + place.width - 4, y - 4, 11, colours.dim, anchor="end"))
     parts.append("</g>")
+    parts.append(_draw_attempts(chart, place, colours))
     parts.append(_draw_broken(lines, place, colours))
     if not finite:
         parts.append(draw_text("no finite values", width / 2, height / 2, 14, colours.critical, anchor="middle"))
     parts.append(_draw_legend(legend, lines, colours, height))
+    return "".join(parts)
+
+
+def _draw_attempts(chart: SvgChart, place: _Place, colours: Theme) -> str:
+    parts = []
+    free = place.left
+    for attempt, began in sorted(chart.attempts.items()):
+        x = float(place.x(np.array([began]))[0])
+        if not place.left < x < place.left + place.width:
+            continue
+        line = f'<path d="M{x:.1f} {place.top:.1f}v{place.height:.1f}" stroke="{colours.dim}" stroke-dasharray="2 3"/>'
+        parts.append(line)
+        if free <= x <= place.left + place.width - ATTEMPT_WIDTH:  # of many, those are named that have room
+            parts.append(draw_text(f"attempt {attempt}", x - 3, place.top - 4, 11, colours.dim))
+            free = x + ATTEMPT_WIDTH
     return "".join(parts)
 
 
