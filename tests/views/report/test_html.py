@@ -205,4 +205,6 @@ def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_fi
         return place.width && place.right > document.querySelector(".whole").getBoundingClientRect().right + 1;
     }).length"""
     assert page.evaluate(outside) == 0
+    first, second = (chart.bounding_box() for chart in page.locator(".part-training .chart").all()[:2])
+    assert first["y"] == second["y"] and first["x"] < second["x"]  # two in a row: one leaves pages half empty
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
