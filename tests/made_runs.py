@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import trainvitals
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
-from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.encoding import encode_line, format_time, parse_time
 from trainvitals.journal.identity import Participant
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.writer import LineWriter
 
 START = 1_800_000_000.0
 
@@ -37,6 +41,22 @@ def make_run(folder: Path, **more: Any) -> Path:
          "started": format_time(START), "attempt": 1, **more}),
     )  # fmt: skip
     return folder
+
+
+def make_timed_run(root: Path, *attempts: dict[int, float]) -> tuple[RunReader, float]:
+    """A run whose steps were logged at these seconds after its start, and that start."""
+    run = trainvitals.init(project="p", dir=root, agent=False)
+    run.finish()
+    reader = RunReader(run.folder)
+    began = parse_time(reader.info.started)
+    assert began is not None
+    for attempt, rows in enumerate(attempts, 1):
+        writer = LineWriter(Path(run.folder), FileName("training", attempt, ""))
+        for step, seconds in rows.items():
+            row = {"loss": 1.0, "tokens": step * 100.0, "wave": float(step % 3)}
+            writer.append(encode_line({"timestamp": format_time(began + seconds), "step": step, **row}))
+        writer.close()
+    return reader, began
 
 
 ROLES = (Participant("trainer", 0), Participant("trainer", 1), Participant("rollout", 0), Participant("rollout", 1))

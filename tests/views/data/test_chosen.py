@@ -53,6 +53,11 @@ def test_a_pattern_for_very_many_names_is_cut() -> None:
     assert len(found.items) == MAX_CHOSEN and "only the first 100" in found.problems[0]
 
 
+def test_an_error_says_which_of_several_it_is_about() -> None:
+    with pytest.raises(ExpressionError, match="a -: expected a metric or a number"):
+        choose(["tokens", " a - "], NAMES)
+
+
 def test_a_regular_expression_that_is_none_is_an_error() -> None:
     with pytest.raises(ExpressionError, match="not a regular expression"):
         choose(["/(/"], NAMES)

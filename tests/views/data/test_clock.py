@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from made_runs import make_timed_run
 
 import trainvitals
-from trainvitals.journal.encoding import encode_line, format_time, parse_time
-from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
-from trainvitals.journal.writer import LineWriter
 from trainvitals.views.data.clock import describe_range, read_clock
 
 
@@ -30,29 +28,13 @@ def test_of_a_step_that_was_logged_again_the_newest_attempt_counts(tmp_path: Pat
     assert read_clock(RunReader(first.folder), ["none"]) is None
 
 
-def write_timed(root: Path, *attempts: dict[int, float]) -> tuple[RunReader, float]:
-    """A run whose steps were logged at these seconds after its start, and that start."""
-    run = trainvitals.init(project="p", dir=root, agent=False)
-    run.finish()
-    reader = RunReader(run.folder)
-    began = parse_time(reader.info.started)
-    assert began is not None
-    for attempt, rows in enumerate(attempts, 1):
-        writer = LineWriter(Path(run.folder), FileName("training", attempt, ""))
-        for step, seconds in rows.items():
-            row = {"loss": 1.0, "tokens": step * 100.0, "wave": float(step % 3)}
-            writer.append(encode_line({"timestamp": format_time(began + seconds), "step": step, **row}))
-        writer.close()
-    return reader, began
-
-
 def range_of(reader: RunReader, axis: str, start: float, end: float, to: str) -> tuple[float | None, float | None]:
     found = describe_range(reader, axis, start, end, to)
     return tuple(None if value is None else round(value, 3) for value in (found["start"], found["end"]))  # type: ignore[return-value]
 
 
 def test_a_range_of_steps_is_when_they_were_logged_and_back(tmp_path: Path) -> None:
-    reader, began = write_timed(tmp_path, {step: 10.0 + step * 2 for step in range(11)})
+    reader, began = make_timed_run(tmp_path, {step: 10.0 + step * 2 for step in range(11)})
     assert range_of(reader, "step", 2, 4, "relative") == (14, 18)
     assert range_of(reader, "step", 2, 4, "time") == (round(began + 14, 3), round(began + 18, 3))
     assert range_of(reader, "relative", 14, 18, "step") == (2, 4)
@@ -63,23 +45,23 @@ def test_a_range_of_steps_is_when_they_were_logged_and_back(tmp_path: Path) -> N
 
 
 def test_a_range_goes_over_any_metric_that_only_rises(tmp_path: Path) -> None:
-    reader, _ = write_timed(tmp_path, {step: 10.0 + step for step in range(11)})
+    reader, _ = make_timed_run(tmp_path, {step: 10.0 + step for step in range(11)})
     assert range_of(reader, "tokens", 200, 400, "relative") == (12, 14)
     assert range_of(reader, "step", 2, 4, "tokens") == (200, 400)
     assert range_of(reader, "wave", 0, 1, "step") == (None, None)
 
 
 def test_a_range_in_which_nothing_was_logged_is_none(tmp_path: Path) -> None:
-    reader, _ = write_timed(tmp_path, {step: 10.0 + step for step in range(11)})
+    reader, _ = make_timed_run(tmp_path, {step: 10.0 + step for step in range(11)})
     assert range_of(reader, "step", 50, 60, "time") == (None, None)
     assert range_of(reader, "step", 2, 4, "nothing") == (None, None)
-    empty, _ = write_timed(tmp_path)
+    empty, _ = make_timed_run(tmp_path)
     assert range_of(empty, "step", 2, 4, "time") == (None, None)
 
 
 def test_a_step_of_two_attempts_is_where_the_newest_logged_it(tmp_path: Path) -> None:
     first, second = {step: float(step) for step in range(6)}, {step: 100.0 + step for step in range(3, 8)}
-    reader, _ = write_timed(tmp_path, first, second)
+    reader, _ = make_timed_run(tmp_path, first, second)
     assert range_of(reader, "step", 3, 5, "relative") == (103, 105)
     assert range_of(reader, "step", 1, 2, "relative") == (1, 2)
     assert range_of(reader, "relative", 3, 50, "step")[0] == 2 + round((3 - 2) / (103 - 2), 3), "replaced rows are gone"

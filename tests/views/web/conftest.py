@@ -48,11 +48,11 @@ def make_run(root: Path, name: str, *, steps: int = 200, scale: float = 1.0, pro
     run.event("checkpoint", f"saved {HOSTILE}")
     run.finish()
     folder = Path(run.folder)
-    _write_hardware(folder)
+    write_hardware(folder)
     return folder.name
 
 
-def _write_hardware(folder: Path) -> None:
+def write_hardware(folder: Path) -> None:
     now = time.time() - 100
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(now))
     with open(folder / f"gpu_metrics_{stamp}.jsonl", "wb") as file:

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 import { mergeRuns } from "../logic/table.ts";
 
@@ -96,6 +96,7 @@ export class ApiSource implements Source {
     const names = [...new Set(batch.flatMap((item) => item.query.names))];
     const path = `/runs/${encodeURIComponent(run)}/series${query([
       ...names.map((name): [string, string] => ["name", name]),
+      ...(first.chosen ?? []).map((text): [string, string] => ["chosen", text]),
       ["table", first.table],
       ["x", first.x],
       ["start", first.start],
@@ -109,6 +110,11 @@ export class ApiSource implements Source {
     try {
       const answer = await ask<SeriesAnswer>(path);
       for (const item of batch) {
+        // What a pattern stands for, only the server knows; those who ask together chose the same.
+        if (item.query.chosen) {
+          item.resolve(answer);
+          continue;
+        }
         const wanted = new Set(item.query.names);
         item.resolve({ ...answer, series: answer.series.filter((series) => wanted.has(series.name)) });
       }
@@ -117,6 +123,9 @@ export class ApiSource implements Source {
     }
   }
 
+  range(run: string, x: string, start: number, end: number, to: string): Promise<Range> {
+    return ask(`/runs/${encodeURIComponent(run)}/range${query([["x", x], ["start", start], ["end", end], ["to", to]])}`);
+  }
   async states(run: string, table: string, names: string[]): Promise<States[]> {
     const path = `/runs/${encodeURIComponent(run)}/states${query([["table", table], ...names.map((name): [string, string] => ["name", name])])}`;
     return (await ask<{ states: States[] }>(path)).states;

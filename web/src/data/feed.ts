@@ -12,6 +12,7 @@ const AGAIN_MS = 3000;
 export interface FeedState {
   series: Series[] | null;
   error: Error | null;
+  problems?: string[];
 }
 
 export class Feed {
@@ -60,7 +61,7 @@ export class Feed {
     this.#pending = [];
     try {
       const answer = await source.value!.series(this.#run, this.#query);
-      if (!this.#closed) this.state.value = { series: answer.series, error: null };
+      if (!this.#closed) this.state.value = { series: answer.series, error: null, problems: answer.problems };
     } catch (error) {
       if (!this.#closed) this.state.value = { series: this.state.value.series, error: error as Error };
     }
@@ -76,7 +77,7 @@ export class Feed {
   }
 
   #take(increments: Increment[], more: string[]): void {
-    const mine = increments.filter((item) => item.table === this.#query.table && this.#names.has(item.name));
+    const mine = increments.filter((item) => item.table === this.#query.table && (this.#query.chosen || this.#names.has(item.name)));
     if (mine.length) {
       this.#pending.push(...mine);
       // Several messages in one frame are drawn once.
@@ -94,7 +95,7 @@ export class Feed {
     const known = this.state.value.series;
     if (!known || !pending.length || this.#closed) return;
     const plain = ["step", "time", "relative"].includes(this.#query.x);
-    if (!plain || this.#query.band || this.#query.rate || this.#query.end !== undefined) {
+    if (!plain || this.#query.chosen || this.#query.band || this.#query.rate || this.#query.end !== undefined) {
       // What is zoomed in does not grow; what is computed on the server is computed there again.
       if (this.#query.end === undefined) this.#askSoon();
       return;
@@ -127,7 +128,7 @@ function isChosen(increment: Increment, rank: number, known: Series[]): boolean 
 export function useFeed(runKey: string | null, query: SeriesQuery | null) {
   const shown = useSignal<FeedState>({ series: null, error: null });
   const key = JSON.stringify([runKey, query]);
-  const feed = useMemo(() => (runKey && query && query.names.length ? new Feed(runKey, query) : null), [key]);
+  const feed = useMemo(() => (runKey && query && (query.names.length || query.chosen?.length) ? new Feed(runKey, query) : null), [key]);
   useEffect(() => () => feed?.close(), [feed]);
   const current = useSignal(feed);
   current.value = feed;

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
 } from "./types.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
@@ -35,6 +35,10 @@ export class InlineSource implements Source {
   }
   async series(key: string, query: SeriesQuery): Promise<SeriesAnswer> {
     return { axis: query.x, table: query.table, series: selectSeries(this.#find(key), query) };
+  }
+  async range(key: string, x: string, start: number, end: number, to: string): Promise<Range> {
+    const item = this.#find(key);
+    return moveRange(item, { start, end }, x, to);
   }
   async states(key: string, _table: string, names: string[]): Promise<States[]> {
     return (this.#find(key).states ?? []).filter((item) => names.includes(item.name));
@@ -132,6 +136,20 @@ export class InlineSource implements Source {
     if (!found) throw new SourceError(404, `the report has no run '${key}'`);
     return found;
   }
+}
+
+// As describe_range in views/data/clock.py, by the clock of the report.
+function moveRange(item: ReportRun, range: { start: number; end: number }, x: string, to: string): Range {
+  const nowhere = { start: null, end: null };
+  const scales: Record<string, number> = { time: 0, relative: item.run.started ? Date.parse(item.run.started) / 1000 : 0 };
+  let limits = [range.start, range.end];
+  if (x in scales && to in scales) limits = limits.map((at) => at + scales[x] - scales[to]);
+  else {
+    if (!item.clock || [x, to].some((axis) => axis !== "step" && !(axis in scales))) return nowhere;
+    const { step, time } = item.clock;
+    limits = x === "step" ? limits.map((at) => interpolate(step, time, at) - scales[to]) : limits.map((at) => interpolate(time, step, at + scales[x]));
+  }
+  return limits[1] > limits[0] ? { start: limits[0], end: limits[1] } : nowhere;
 }
 
 function pick<T>(files: Record<string, T> | undefined, file: string): T {

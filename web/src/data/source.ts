@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, PatchText, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
   State, States, Sweep, TextPart,
 } from "./types.ts";
 
@@ -23,6 +23,8 @@ export interface SeriesQuery {
   band?: boolean;
   rate?: boolean;
   allAttempts?: boolean;
+  // Names, patterns and expressions of a panel of the user.
+  chosen?: string[];
 }
 
 export interface ComparisonQuery {
@@ -74,6 +76,7 @@ export interface Source {
   runs(): Promise<Runs>;
   run(key: string): Promise<Run>;
   series(run: string, query: SeriesQuery): Promise<SeriesAnswer>;
+  range(run: string, x: string, start: number, end: number, to: string): Promise<Range>;
   states(run: string, table: string, names: string[]): Promise<States[]>;
   layers(run: string, measure: string, points: number): Promise<Layers>;
   histograms(run: string, name: string): Promise<Histogram[]>;

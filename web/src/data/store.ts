@@ -82,6 +82,37 @@ export const zoom = computed<Zoom | null>(() => {
   const axis = route.value.query.get("zx")?.[0] ?? "step";
   return start !== undefined && end !== undefined && end > start ? { axis, start, end } : null;
 });
+
+// The same zoom on another axis, as the server reads it from the run's rows. Undefined: not known yet.
+const moved = signal<ReadonlyMap<string, Zoom | null>>(new Map());
+export function zoomOn(axis: string): Zoom | null | undefined {
+  const made = zoom.value;
+  const key = route.value.run;
+  if (!made || made.axis === axis) return made;
+  if (key === null) return null; // of several runs, a step was at several times
+  const place = JSON.stringify([key, made, axis]);
+  const known = moved.value.get(place);
+  if (known === undefined) void moveZoom(place, key, made, axis);
+  return known;
+}
+
+const moving = new Set<string>();
+async function moveZoom(place: string, key: string, made: Zoom, axis: string): Promise<void> {
+  if (moving.has(place)) return;
+  moving.add(place);
+  let found: Zoom | null = null;
+  try {
+    const { start, end } = await source.value!.range(key, made.axis, made.start, made.end, axis);
+    if (start !== null && end !== null) found = { axis, start, end };
+  } catch {
+    // The whole run is shown then; the charts themselves say what is wrong with the server.
+  }
+  moving.delete(place);
+  // Only of the zoom that is: others are asked for again.
+  const current = [...moved.value].filter(([other]) => JSON.stringify(JSON.parse(other)[1]) === JSON.stringify(zoom.value));
+  moved.value = new Map([...current, [place, found]]);
+}
+
 export function setZoom(to: Zoom | null): void {
   setQuery(to ? { zx: to.axis, from: +to.start.toPrecision(13), to: +to.end.toPrecision(13) } : { zx: undefined, from: undefined, to: undefined });
 }

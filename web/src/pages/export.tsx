@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { about, panels, run, source } from "../data/page.ts";
-import { setZoom, zoom } from "../data/store.ts";
+import { setZoom, zoom, zoomOn } from "../data/store.ts";
 import type { Run, Series } from "../data/types.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatCount, formatX } from "../logic/format.ts";
@@ -86,7 +86,7 @@ function Selection({ known }: { known: Run }) {
   const table = tables.includes(chosen) ? chosen : tables[0];
   const names = search(known.tables[table].names, text).filter((name) => name !== "step");
   const axis = table === "training" ? (zoom.value?.axis ?? "step") : zoom.value?.axis === "relative" ? "relative" : "time";
-  const range = zoom.value?.axis === axis ? zoom.value : null;
+  const range = zoomOn(axis) ?? null;
   const save = async (format: "csv" | "json") => {
     setBusy(true);
     try {

@@ -36,7 +36,7 @@ export function System() {
   return (
     <>
       <div class="controls">
-        <Choice label="x" value={axis} options={[["time", "time"], ["relative", "time since start"]]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <Choice label="x" value={axis} options={[["time", "time"], ["relative", "time since start"]]} onChange={(value) => setQuery({ x: value })} />
         <Choice label="lines" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per device"]]} onChange={(value) => setQuery({ lines: value })} />
         <Choice label="charts" value={detail} options={[["1", "key charts"], ["2", "default"], ["3", "all"]]} onChange={(value) => setQuery({ detail: value })} />
       </div>

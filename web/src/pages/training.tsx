@@ -5,11 +5,13 @@ import { whole as printed } from "../data/store.ts";
 import type { Layers, Panel } from "../data/types.ts";
 import { formatCount } from "../logic/format.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
+import { axisNames } from "../logic/own_panels.ts";
 import { first } from "../logic/route.ts";
 import { Heatmap } from "../ui/heatmap.tsx";
 import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
+import { OwnPanels } from "../ui/own_panels.tsx";
 import { namesOf, panelOf, PanelChart } from "../ui/panel.tsx";
 import { Choice, Empty, Search, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 
@@ -37,7 +39,8 @@ export function Training() {
   const usual = declared.flatMap((panel) => namesOf(panel)).filter((name) => found.has(name));
   const alone = [...new Set([...usual, ...found])].filter((name) => !drawn.has(name) && name !== "step");
   const groups = groupByPrefix([...whole.keys(), ...alone], HIDDEN);
-  const axes: (readonly [string, string])[] = names.includes("epoch") ? [...AXES, ["epoch", "epoch"]] : [...AXES];
+  const metricAxes = axisNames(names, HIDDEN);
+  const axes: (readonly [string, string])[] = [...AXES, ...metricAxes.map((name) => [name, name] as const)];
   if (!axes.some(([name]) => name === axis)) axes.push([axis, axis]);
   const chart = (panel: Panel, name: string) => (
     <PanelChart
@@ -67,13 +70,14 @@ export function Training() {
     <>
       <div class="controls">
         <Search label="search metrics" placeholder={`search ${formatCount(names.length, "metric")}   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
-        <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value })} />
         <Smoothing value={smoothing} />
         {known.ranks.length > 1 && (
           <Choice label="ranks" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per rank"]]} onChange={(value) => setQuery({ ranks: value })} />
         )}
       </div>
       {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
+      {!text && source.value!.isLive && <OwnPanels key={known.project} axis={axis} axes={metricAxes} smoothing={smoothing} marks={marks} />}
       {rl.length > 0 && <Section title="Reinforcement learning"><div class="charts">{rl.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
       {groups.map((group) => {
         const title = group.name || "Metrics";

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { dark, go, route, setZoom, zoom } from "../data/store.ts";
+import { dark, go, route, setZoom, zoomOn } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
 import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
@@ -163,7 +163,7 @@ export function Chart(props: ChartProps) {
   );
   const drawnRef = useRef(drawn);
   drawnRef.current = drawn;
-  const zoomed = zoom.value && zoom.value.axis === props.axis ? zoom.value : null;
+  const zoomed = zoomOn(props.axis) ?? null;
   const zoomRef = useRef(zoomed);
   zoomRef.current = zoomed;
   // The plot is rebuilt when its shape changes; new numbers only update it.

@@ -1,6 +1,6 @@
 // A panel declared in views/panels.py, or a custom metric, as a chart.
 import { useFeed } from "../data/feed.ts";
-import { panels, run, stale, zoom } from "../data/store.ts";
+import { panels, run, stale, zoomOn } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
 import type { Metric, Panel } from "../data/types.ts";
 import { findSpelling, groupByPrefix, panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
@@ -8,6 +8,7 @@ import type { Mark } from "../logic/marks.ts";
 import { Chart, heightOf } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 
 const MANY = 12; // lines
 export const POINTS = 1000;
@@ -77,9 +78,10 @@ export function PanelChart(props: PanelChartProps) {
   const subjects = panel.table === "training" ? Math.max(known?.ranks.length ?? 1, 1) : (known?.tables[panel.table]?.labels.length ?? 1);
   const spread = props.spread ?? "auto";
   const band = panel.chart !== "stacked" && subjects > 1 && (spread === "band" || (spread === "auto" && subjects * names.length > MANY));
-  const zoomed = zoom.value?.axis === props.axis ? zoom.value : null;
+  const zoomed = zoomOn(props.axis);
+  const asked = useRef<SeriesQuery | null>(null);
   const query: SeriesQuery | null = near && known
-    ? {
+    ? zoomed === undefined ? asked.current : {
         names,
         table: panel.table,
         x: props.axis,
@@ -91,6 +93,7 @@ export function PanelChart(props: PanelChartProps) {
         rank: panel.chart === "stacked" && panel.table === "training" ? 0 : props.rank,
       }
     : null;
+  asked.current = query;
   const feed = useFeed(known?.key ?? null, query);
   const limitFeed = useFeed(known?.key ?? null, query && limitName ? { ...query, names: [limitName], rate: false, band: false, points: 4 } : null);
   const { series, error } = feed.value;
@@ -126,8 +129,11 @@ export function PanelChart(props: PanelChartProps) {
 }
 
 function titlesOf(series: Parameters<typeof seriesTitle>[1], panel: Panel): string[] {
-  const titles = series.map((item) => seriesTitle(item, series, panel.by));
-  // Two lines must not share a title: it is how they are hidden and shown.
+  return uniqueTitles(series.map((item) => seriesTitle(item, series, panel.by)));
+}
+
+// Two lines must not share a title: it is how they are hidden and shown.
+export function uniqueTitles(titles: string[]): string[] {
   const seen = new Map<string, number>();
   return titles.map((title) => {
     const count = (seen.get(title) ?? 0) + 1;

@@ -1,7 +1,7 @@
 // Words over time, such as throttle reasons: one row per GPU, one colour per word.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { dark, now, run, source, zoom } from "../data/store.ts";
+import { dark, now, run, source, zoomOn } from "../data/store.ts";
 import type { Panel, States } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { cell, fileName } from "../logic/csv.ts";
@@ -43,7 +43,7 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
   const origin = axis === "relative" && known.started ? Date.parse(known.started) / 1000 : 0;
   const first = Math.min(...states.map((item) => item.changes[0][0]));
   const last = known.ended ? Date.parse(known.ended) / 1000 : now.value / 1000;
-  const zoomed = zoom.value?.axis === axis ? zoom.value : null;
+  const zoomed = zoomOn(axis);
   const start = zoomed ? zoomed.start + origin : first;
   const end = zoomed ? zoomed.end + origin : Math.max(last, first + 1);
   const words = wordsOf(states, start, end);

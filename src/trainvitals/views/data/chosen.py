@@ -61,12 +61,19 @@ def choose(texts: Iterable[str], logged: Sequence[str]) -> Chosen:
             if len(pattern) > MAX_CHOSEN:
                 problems.append(f"{text} matches {len(pattern)} metrics: only the first {MAX_CHOSEN} are shown")
         else:
-            expression = parse_expression(text)
+            expression = _parse(text)
             missing = [name for name in names_in(expression) if name not in known]
             problems += [_explain_missing(name, known) for name in missing]
             if not missing:
                 items[expression.name if isinstance(expression, Metric) else text] = expression
     return Chosen(tuple(items.items()), tuple(dict.fromkeys(problems)))
+
+
+def _parse(text: str) -> Expression:
+    try:
+        return parse_expression(text)
+    except ExpressionError as error:  # one of several
+        raise ExpressionError(f"{text}: {error.message}", hint=error.hint) from error
 
 
 def _find(text: str, logged: Sequence[str]) -> list[str] | None:
