@@ -34,6 +34,7 @@ from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number, parse_time, spell_all
 from trainvitals.journal.identity import Participant
@@ -407,6 +408,9 @@ class MemoryRuns:
 
     def recall(self, key: str, make: MakeRow) -> Row:
         return json.loads(json.dumps(spell_all(make().row)))  # type: ignore[no-any-return]
+
+    def find_view(self, project: str) -> ViewFile | None:
+        return None
 
     def keep_rows(self) -> None:
         """A row is made again each time."""

@@ -1,5 +1,6 @@
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme, whole } from "./data/store.ts";
+import { keptView } from "./data/view.ts";
 import { formatClock, formatSpan } from "./logic/format.ts";
 import { chartQuery, RUN_PAGES, type Route } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
@@ -197,7 +198,8 @@ function RunPage() {
       </main>
     );
   }
-  if (!run.value) return <main class="page" id="main"><Loading /></main>;
+  // How its charts are shown comes first: they would move under the mouse.
+  if (!run.value || !keptView(run.value.project)) return <main class="page" id="main"><Loading /></main>;
   if (whole.value) return <Whole />;
   return (
     <main class="page" id="main" tabIndex={-1}>

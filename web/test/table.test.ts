@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Metric, Panel, Row, Runs, Series } from "../src/data/types.ts";
 import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
-import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, toggleLog, withQuery } from "../src/logic/route.ts";
+import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, setLog, withQuery } from "../src/logic/route.ts";
 import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
 import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
@@ -129,7 +129,7 @@ test("names are grouped by prefix and searched by words or expression", () => {
 test("log scale and hidden lines are in the address, and go along to the next page", () => {
   let route = parseRoute("#/run/k/training?q=loss&from=1&to=2");
   assert.deepEqual([isLog(route, "Loss", false), isLog(route, "Gradient norm", true)], [false, true]);
-  route = toggleLog(toggleLog(route, "Loss", false), "Gradient norm", true);
+  route = setLog(setLog(route, "Loss", false, true), "Gradient norm", true, false);
   route = hideLines(route, "Loss", ["train/loss", "val/loss"], new Set(["val/loss"]));
   route = hideLines(route, "Speed: all", ["rank 0", "rank 1"], new Set(["rank 1"]));
   const back = parseRoute(formatRoute(route));
@@ -138,7 +138,17 @@ test("log scale and hidden lines are in the address, and go along to the next pa
   assert.deepEqual([...hiddenLines(back, "Speed: all", ["rank 0", "rank 1"])], ["rank 1"]);
   assert.deepEqual([...chartQuery(back).keys()].sort(), ["from", "hide", "linear", "log", "to"]);
   const plain = hideLines(hideLines(back, "Loss", ["train/loss", "val/loss"], new Set()), "Speed: all", ["rank 0", "rank 1"], new Set());
-  assert.deepEqual([plain.query.has("hide"), toggleLog(plain, "Loss", false).query.has("log")], [false, false]);
+  assert.deepEqual([plain.query.has("hide"), setLog(plain, "Loss", false, false).query.has("log")], [false, false]);
+});
+
+test("what the address says comes before what is kept, and that before what is declared", () => {
+  const kept = { log: ["Loss"], linear: ["Gradient norm"] };
+  const plain = parseRoute("#/run/k/training");
+  assert.deepEqual([isLog(plain, "Loss", false, kept), isLog(plain, "Gradient norm", true, kept), isLog(plain, "Speed", true, kept)], [true, false, true]);
+  const said = parseRoute("#/run/k/training?linear=Loss&log=Gradient+norm&hide=Loss:+a");
+  assert.deepEqual([isLog(said, "Loss", false, kept), isLog(said, "Gradient norm", true, kept)], [false, true]);
+  assert.deepEqual([...hiddenLines(plain, "Loss", ["a", "b"], ["Loss: b"])], ["b"]);
+  assert.deepEqual([...hiddenLines(said, "Loss", ["a", "b"], ["Loss: b"])], ["a"]);
 });
 
 test("GPU 2 comes before GPU 10, host by host", () => {

@@ -15,6 +15,7 @@ from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.patch import PatchFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.row_cache import MakeRow, Row
@@ -263,6 +264,10 @@ class Runs(Protocol):
 
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives, as JSON has it. It need not be asked again for an ended run that did not change."""
+        ...
+
+    def find_view(self, project: str) -> ViewFile | None:
+        """How the page shows a project; None if nobody has changed anything. Raises JournalError if it is damaged."""
         ...
 
     def keep_rows(self) -> None:

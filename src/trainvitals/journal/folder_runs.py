@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from trainvitals.journal.contracts import RunRef
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.row_cache import MakeRow, Row, RowCache
 from trainvitals.journal.run_info import RunInfo, find_info
 
@@ -92,6 +93,18 @@ class FolderRuns:
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives, as JSON has it. It is not asked again for an ended run that did not change."""
         return self._rows.recall(self._place(key), make)
+
+    def find_view(self, project: str) -> ViewFile | None:
+        """How the page shows a project; None if nobody has changed anything. Raises JournalError if it is damaged."""
+        from trainvitals.journal.project_view import find_view
+
+        return find_view(self.root, project)
+
+    def change_view(self, project: str, change: Callable[[ViewFile | None], ViewFile]) -> ViewFile:
+        """Raises JournalError, and what `change` raises."""
+        from trainvitals.journal.project_view import change_view
+
+        return change_view(self.root, project, change)
 
     def keep_rows(self) -> None:
         """All have been recalled that somebody wanted: the next program may have them."""

@@ -22,6 +22,7 @@ from trainvitals.journal.identity import TRAINER, Participant
 
 RUN_FILE = "run.json"
 FINDINGS_FILE = "findings.json"
+VIEW_FILE = "view.json"
 SEGMENTS = "segments"
 SIDE = ".minmax.parquet"
 STACKS = "stacks"

@@ -100,7 +100,7 @@ def test_a_forged_edit_changes_nothing(place: Path, keys: list[str], endpoint: A
         if endpoint.method == "DELETE" and status == 400:
             continue  # it takes no body
         sent = {"content-type": "application/json", **headers}
-        path = PREFIX + endpoint.path.replace("{run}", keys[0])
+        path = PREFIX + endpoint.path.replace("{run}", keys[0]).replace("{project}", "p")
         answer = client.request(endpoint.method, path, headers=sent, content=body)
         # An endpoint without a body does not look into one: this run has ended, so nothing can be done to it either.
         refused = (status,) if any(item.place == "body" for item in endpoint.parameters) else (status, 409)
@@ -118,7 +118,8 @@ def test_no_edit_leads_out_of_the_root(place: Path, tmp_path: Path, endpoint: An
     client = TestClient(make_app(runs, lambda *_: b"", editable=runs), base_url="http://localhost")
     before = contents(tmp_path)
     for name in ("linked", "..", "../../outside/run", "%2e%2e%2foutside%2frun", str(outside), "p", "", "\0", "*"):
-        path = PREFIX + endpoint.path.replace("{run}", quote(name, safe="%"))
+        spelled = quote(name, safe="%")
+        path = PREFIX + endpoint.path.replace("{run}", spelled).replace("{project}", spelled)
         body = {"tags": ["x"], "rule": "all", "action": "silence", "seconds": 60}
         answer = client.request(endpoint.method, path, json=body)
         assert 400 <= answer.status_code < 500, (name, answer.text)
@@ -161,7 +162,7 @@ def test_no_parameter_becomes_sql_or_a_path(place: Path, keys: list[str], tmp_pa
         if endpoint.method != "GET":
             continue
         for text in texts:
-            path = PREFIX + endpoint.path.replace("{run}", keys[0])
+            path = PREFIX + endpoint.path.replace("{run}", keys[0]).replace("{project}", "p")
             for name in [parameter.name for parameter in endpoint.parameters]:
                 shown = path.replace("{" + name + "}", quote(text, safe=""))
                 query = {"name": "loss", "run": keys[:2], name: text}

@@ -1,12 +1,16 @@
-import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery } from "./source.ts";
+import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery, type Tagged } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
 import { mergeRuns } from "../logic/table.ts";
 
 const BASE = "api/v1";
 
 async function ask<T>(path: string, init?: RequestInit): Promise<T> {
+  return (await askTagged<T>(path, init)).found;
+}
+
+async function askTagged<T>(path: string, init?: RequestInit): Promise<Tagged<T>> {
   let answer: Response;
   try {
     answer = await fetch(`${BASE}${path}`, init);
@@ -18,7 +22,7 @@ async function ask<T>(path: string, init?: RequestInit): Promise<T> {
     const problem = body?.error;
     throw new SourceError(answer.status, problem?.message ?? `the server returned status ${answer.status}`, problem?.hint ?? "");
   }
-  return body as T;
+  return { found: body as T, tag: answer.headers.get("etag") ?? "" };
 }
 
 function query(pairs: [string, string | number | boolean | undefined][]): string {
@@ -199,6 +203,13 @@ export class ApiSource implements Source {
   }
   edit(run: string, changes: Edit): Promise<Edited> {
     return ask(`/runs/${encodeURIComponent(run)}`, json("PATCH", changes));
+  }
+  view(project: string): Promise<Tagged<View>> {
+    return askTagged(`/projects/${encodeURIComponent(project)}/view`);
+  }
+  saveView({ project, is_kept: _, problem: __, columns, ...view }: View, tag: string): Promise<Tagged<View>> {
+    const { headers, ...sent } = json("PUT", { ...view, ...(columns && { columns }) });
+    return askTagged(`/projects/${encodeURIComponent(project)}/view`, { ...sent, headers: { ...headers, "if-match": tag } });
   }
   async stop(run: string): Promise<void> {
     await ask(`/runs/${encodeURIComponent(run)}/stop`, json("POST", {}));

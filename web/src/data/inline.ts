@@ -1,7 +1,8 @@
-import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source, type Tagged } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
+import { emptyView } from "../logic/own_panels.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
   const text = (element.textContent ?? "").trim();
@@ -112,6 +113,12 @@ export class InlineSource implements Source {
     return this.remove();
   }
   controlAlert(): Promise<void> {
+    return this.remove();
+  }
+  async view(project: string): Promise<Tagged<View>> {
+    return { found: emptyView(project), tag: "" };
+  }
+  saveView(): Promise<never> {
     return this.remove();
   }
   follow(_run: string, _listener: Listener): () => void {

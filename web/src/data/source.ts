@@ -1,6 +1,6 @@
 import type {
   About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
-  State, States, Sweep, TextPart,
+  State, States, Sweep, TextPart, View,
 } from "./types.ts";
 
 export interface Listener {
@@ -66,6 +66,12 @@ export interface SweepQuery {
   take: string;
 }
 
+// A document and what it was marked with when it was read.
+export interface Tagged<T> {
+  found: T;
+  tag: string;
+}
+
 // Where the page gets its data: a server, or the file itself (a report).
 export interface Source {
   readonly isLive: boolean;
@@ -98,6 +104,9 @@ export interface Source {
   remove(run: string): Promise<void>;
   edit(run: string, changes: Edit): Promise<Edited>;
   stop(run: string): Promise<void>;
+  view(project: string): Promise<Tagged<View>>;
+  // Refused with 412 if somebody else has changed it since it was read.
+  saveView(view: View, tag: string): Promise<Tagged<View>>;
   controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void>;
   follow(run: string, listener: Listener): () => void;
 }

@@ -558,6 +558,13 @@ export interface OfRun {
   run: number;
 }
 
+export interface OwnPanel {
+  id: string;
+  title: string;
+  items: string[];
+  x: string;
+}
+
 export interface Panel {
   id: string;
   title: string;
@@ -903,4 +910,17 @@ export interface Verdict {
   change: number | null;
   confidence: number | null;
   reason: string;
+}
+
+// Charts go by their titles.
+export interface View {
+  project: string;
+  panels: OwnPanel[];
+  pins: string[];
+  log: string[];
+  linear: string[];
+  hide: string[];
+  columns: string[] | null;
+  is_kept: boolean;
+  problem: string;
 }

@@ -63,32 +63,57 @@ export function withQuery(route: Route, changes: Record<string, string | number 
   return { ...route, query };
 }
 
-// -- how charts are shown, by their titles: `log` and `linear` where it is not as declared, `hide` for single lines
+// -- how charts are shown, by their titles: `log` and `linear` where it is not as declared, `hide` for single lines,
+// `pin` for metrics that come first. What the address says comes before what is kept of the project.
 
-const KEPT = ["zx", "from", "to", "smooth", "log", "linear", "hide"];
+const KEPT = ["zx", "from", "to", "smooth", "log", "linear", "hide", "pin"];
 
 // What goes along from one page of a run to the next.
 export function chartQuery(route: Route): Map<string, string[]> {
   return new Map([...route.query].filter(([name]) => KEPT.includes(name)));
 }
 
-export function isLog(route: Route, chart: string, declared: boolean): boolean {
-  return (route.query.get(declared ? "linear" : "log") ?? []).includes(chart) !== declared;
+export interface Scales {
+  log: string[];
+  linear: string[];
 }
 
-export function toggleLog(route: Route, chart: string, declared: boolean): Route {
-  const name = declared ? "linear" : "log";
-  const charts = route.query.get(name) ?? [];
-  return withQuery(route, { [name]: charts.includes(chart) ? charts.filter((item) => item !== chart) : [...charts, chart] });
+function scalesIn(route: Route): Scales {
+  return { log: route.query.get("log") ?? [], linear: route.query.get("linear") ?? [] };
 }
 
-export function hiddenLines(route: Route, chart: string, lines: string[]): Set<string> {
-  const hidden = route.query.get("hide") ?? [];
-  return new Set(hidden.length ? lines.filter((line) => hidden.includes(`${chart}: ${line}`)) : []);
+export function isLog(route: Route, chart: string, declared: boolean, kept?: Scales): boolean {
+  for (const { log, linear } of [scalesIn(route), ...(kept ? [kept] : [])]) {
+    if (log.includes(chart)) return true;
+    if (linear.includes(chart)) return false;
+  }
+  return declared;
+}
+
+// The scale of a chart that is as declared goes without saying.
+export function moveScale({ log, linear }: Scales, chart: string, declared: boolean, to: boolean): Scales {
+  const others = (charts: string[]) => charts.filter((item) => item !== chart);
+  return {
+    log: to && !declared ? [...others(log), chart] : others(log),
+    linear: !to && declared ? [...others(linear), chart] : others(linear),
+  };
+}
+
+export function setLog(route: Route, chart: string, declared: boolean, to: boolean): Route {
+  return withQuery(route, { ...moveScale(scalesIn(route), chart, declared, to) });
+}
+
+export function hiddenLines(route: Route, chart: string, lines: string[], kept: string[] = []): Set<string> {
+  const read = (hidden: string[]) => lines.filter((line) => hidden.includes(`${chart}: ${line}`));
+  const said = read(route.query.get("hide") ?? []);
+  return new Set(said.length ? said : read(kept));
+}
+
+export function replaceHidden(all: string[], chart: string, lines: string[], hidden: ReadonlySet<string>): string[] {
+  const own = new Set(lines.map((line) => `${chart}: ${line}`));
+  return [...all.filter((item) => !own.has(item)), ...[...hidden].map((line) => `${chart}: ${line}`)];
 }
 
 export function hideLines(route: Route, chart: string, lines: string[], hidden: ReadonlySet<string>): Route {
-  const own = new Set(lines.map((line) => `${chart}: ${line}`));
-  const others = (route.query.get("hide") ?? []).filter((item) => !own.has(item));
-  return withQuery(route, { hide: [...others, ...[...hidden].map((line) => `${chart}: ${line}`)] });
+  return withQuery(route, { hide: replaceHidden(route.query.get("hide") ?? [], chart, lines, hidden) });
 }

@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { about, panels, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
 import { go } from "../data/store.ts";
+import { changeView, keptView } from "../data/view.ts";
 import type { Row, Run } from "../data/types.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
 import { search } from "../logic/metrics.ts";
@@ -34,10 +35,10 @@ export function Runs() {
   const group = first(route, "group") ?? "";
   const sort = first(route, "sort") ?? "-started";
   const chosen = useSignal<ReadonlySet<string>>(new Set());
-  // Each project has its own, and all of them together have theirs.
-  const place = project ? `columns.${project}` : "columns";
-  const columns = useSignal<ReadonlyMap<string, ColumnId[] | null>>(new Map());
-  const wanted = columns.value.has(place) ? columns.value.get(place)! : parseColumns(remembered(place));
+  // Each project has its own, and all of them together have theirs, in this browser.
+  const columns = useSignal<ColumnId[] | null>(parseColumns(remembered("columns")));
+  const kept = project ? (keptView(project)?.view.columns ?? null) : columns.value;
+  const wanted = route.query.get("column") ?? kept;
   const [groupLimit, setGroupLimit] = useState(MOST_GROUPS);
   const [doomed, setDoomed] = useState<Row[]>([]);
   const [edited, setEdited] = useState<Run | null>(null);
@@ -55,8 +56,13 @@ export function Runs() {
   const byKey = useMemo(() => new Map(all.map((row) => [row.key, row])), [all]);
   const groups = useMemo(() => groupRows(rows, group), [rows, group]);
   const chooseColumns = (ids: ColumnId[] | null) => {
-    columns.value = new Map(columns.value).set(place, ids);
-    remember(place, JSON.stringify(ids));
+    setQuery({ column: ids ?? undefined }, true);
+    if (project) {
+      void changeView(project, (view) => ({ ...view, columns: ids }));
+      return;
+    }
+    columns.value = ids;
+    remember("columns", JSON.stringify(ids));
   };
   if (runsError.value && !answer) return <main class="page"><Problem error={runsError.value} /></main>;
   if (!answer) return <main class="page" id="main"><Loading /></main>;
@@ -118,7 +124,7 @@ export function Runs() {
     <main class="page" id="main">
       <div class="controls">
         <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, e.g. lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
-        {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
+        {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined, column: undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
         {source.value!.isLive && <div class="views" role="group" aria-label="view">{VIEWS.map(([id, title]) => <button type="button" key={id} class={view === id ? "on" : ""} aria-pressed={view === id} onClick={() => setQuery({ view: id || undefined })}>{title}</button>)}</div>}
         {view === "" && <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />}

@@ -3,15 +3,16 @@ import { useEffect, useState } from "preact/hooks";
 import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
 import { whole as printed } from "../data/store.ts";
 import type { Layers, Panel } from "../data/types.ts";
+import { changeView, keptView } from "../data/view.ts";
 import { formatCount } from "../logic/format.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
-import { axisNames } from "../logic/own_panels.ts";
+import { axisNames, moveEarlier, withName } from "../logic/own_panels.ts";
 import { first } from "../logic/route.ts";
 import { Heatmap } from "../ui/heatmap.tsx";
 import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
-import { OwnPanels } from "../ui/own_panels.tsx";
+import { EarlierButton, KeptNote, OwnPanels } from "../ui/own_panels.tsx";
 import { namesOf, panelOf, PanelChart } from "../ui/panel.tsx";
 import { Choice, Empty, Search, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 
@@ -27,7 +28,11 @@ export function Training() {
   const text = first(route, "q") ?? "";
   const smoothing = smoothingOf(route);
   const spread = (first(route, "ranks") ?? "auto") as "auto" | "band" | "lines";
-  const [pinned, pin] = useNames("pins");
+  const pinned = route.query.get("pin") ?? keptView(known.project)?.view.pins ?? [];
+  const pin = (change: (names: string[]) => string[]) => {
+    setQuery({ pin: change(pinned) }, true);
+    void changeView(known.project, (view) => ({ ...view, pins: change(view.pins) }));
+  };
   const marks = useMarks(axis);
   const [folded, fold] = useNames("folded");
   const found = new Set(search(names, text));
@@ -42,7 +47,7 @@ export function Training() {
   const metricAxes = axisNames(names, HIDDEN);
   const axes: (readonly [string, string])[] = [...AXES, ...metricAxes.map((name) => [name, name] as const)];
   if (!axes.some(([name]) => name === axis)) axes.push([axis, axis]);
-  const chart = (panel: Panel, name: string) => (
+  const chart = (panel: Panel, name: string, more?: preact.ComponentChildren) => (
     <PanelChart
       key={panel.id}
       panel={panel}
@@ -51,9 +56,9 @@ export function Training() {
       spread={spread}
       marks={marks}
       actions={
-        <button type="button" class={pinned.includes(name) ? "on" : ""} aria-pressed={pinned.includes(name)} title="pin to the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
+        <>{more}<button type="button" class={pinned.includes(name) ? "on" : ""} aria-pressed={pinned.includes(name)} title="pin to the top" aria-label={`pin ${name}`} onClick={() => pin((names) => withName(names, name, !pinned.includes(name)))}>
           <Icon name="pin" />
-        </button>
+        </button></>
       }
     />
   );
@@ -76,7 +81,7 @@ export function Training() {
           <Choice label="ranks" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per rank"]]} onChange={(value) => setQuery({ ranks: value })} />
         )}
       </div>
-      {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
+      {pins.length > 0 && !text && <Section title="Pinned" note={<KeptNote project={known.project} />}><div class="charts">{pins.map((name, at) => chart({ ...panelOf(name), id: `pin:${name}` }, name, at > 0 && <EarlierButton title={name} onClick={() => pin((names) => moveEarlier(names, names.indexOf(name)))} />))}</div></Section>}
       {!text && source.value!.isLive && <OwnPanels key={known.project} axis={axis} axes={metricAxes} smoothing={smoothing} marks={marks} />}
       {rl.length > 0 && <Section title="Reinforcement learning"><div class="charts">{rl.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
       {groups.map((group) => {

@@ -3,15 +3,17 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { dark, go, route, setZoom, zoomOn } from "../data/store.ts";
+import { dark, go, route, run, setZoom, zoomOn } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
+import { changeView, keptView } from "../data/view.ts";
 import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
 import type { Mark } from "../logic/marks.ts";
-import { hiddenLines, hideLines, isLog as isLogIn, toggleLog } from "../logic/route.ts";
+import { keepHidden, keepScale } from "../logic/own_panels.ts";
+import { hiddenLines, hideLines, isLog as isLogIn, setLog } from "../logic/route.ts";
 import { smooth } from "../logic/smooth.ts";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
@@ -145,8 +147,11 @@ export function Chart(props: ChartProps) {
   const plot = useRef<uPlot | null>(null);
   const tip = useSignal<Tip | null>(null);
   const [full, toggleFull] = useFullScreen(box);
-  const isLog = isLogIn(route.value, props.title, props.log ?? false);
-  const hidden = hiddenLines(route.value, props.title, props.titles);
+  // Charts of several runs are of no one project.
+  const project = route.value.run !== null ? (run.value?.project ?? null) : null;
+  const kept = project !== null ? keptView(project)?.view : undefined;
+  const isLog = isLogIn(route.value, props.title, props.log ?? false, kept);
+  const hidden = hiddenLines(route.value, props.title, props.titles, kept?.hide);
   const latest = useRef(props);
   latest.current = props;
 
@@ -262,7 +267,15 @@ export function Chart(props: ChartProps) {
     plot.current?.redraw(false);
   }, [props.marks]);
 
-  const hide = (lines: ReadonlySet<string>) => go(hideLines(route.value, props.title, props.titles, lines), true);
+  const hide = (lines: ReadonlySet<string>) => {
+    go(hideLines(route.value, props.title, props.titles, lines), true);
+    if (project !== null) changeView(project, (view) => keepHidden(view, props.title, props.titles, lines));
+  };
+  const toggleLog = () => {
+    const declared = props.log ?? false;
+    go(setLog(route.value, props.title, declared, !isLog), true);
+    if (project !== null) changeView(project, (view) => keepScale(view, props.title, declared, !isLog));
+  };
   const toggle = (title: string, only: boolean) => {
     const all = new Set(props.titles);
     if (only) {
@@ -292,7 +305,7 @@ export function Chart(props: ChartProps) {
         >
           {props.actions}
           {props.canLog && (
-            <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => go(toggleLog(route.value, props.title, props.log ?? false), true)}>log</button>
+            <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={toggleLog}>log</button>
           )}
           {zoomed && <button type="button" title="reset zoom" aria-label="reset zoom" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
         </Tools>

@@ -5,6 +5,7 @@ const PATHS: Record<string, string> = {
   table: "M2 3h12v10H2zM2 6.5h12M2 10h12M6.5 3v10",
   reset: "M3 8a5 5 0 1 0 1.6-3.7M3 2.5V5h2.5",
   edit: "M3 13l.8-3.2L10.6 3 13 5.4l-6.8 6.8zM9.2 4.4l2.4 2.4",
+  earlier: "M10 3.5 5.5 8l4.5 4.5",
   pin: "M8 10v4M4.5 10h7L10 7.5V3H6v4.5zM5 3h6",
   overview: "M2 8h3l2-5 3 10 2-5h2",
   benchmark: "M2.5 11a5.5 5.5 0 1 1 11 0M8 11l3-4M2.5 13.5h11",

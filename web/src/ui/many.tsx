@@ -10,7 +10,7 @@ import { describeBroken } from "../logic/broken.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatValue, formatX } from "../logic/format.ts";
 import { lineAt, nearestPlace, rangeOfY, valueAt, type Drawable } from "../logic/lines.ts";
-import { isLog as isLogIn, toggleLog } from "../logic/route.ts";
+import { isLog as isLogIn, setLog } from "../logic/route.ts";
 import { aroundOne, captionOf, css, drawBroken, heightOf, isHuge, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks } from "./chart.tsx";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
@@ -205,7 +205,7 @@ export function ManyLines(props: ManyProps) {
           onPng={() => plot.current && savePng(plot.current, props)}
           onCsv={() => download(fileName(props.title, "csv"), "text/csv", toCsv(props.axis, lines.map((line) => line.series), lines.map((line) => line.title)))}
         >
-          {props.canLog && <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => go(toggleLog(route.value, props.title, props.log), true)}>log</button>}
+          {props.canLog && <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => go(setLog(route.value, props.title, props.log, !isLog), true)}>log</button>}
           {zoomed && <button type="button" title="reset zoom" aria-label="reset zoom" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
         </Tools>
       </figcaption>

@@ -2,11 +2,13 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { useFeed } from "../data/feed.ts";
-import { remember, remembered, run, stale, zoomOn } from "../data/store.ts";
-import type { SeriesQuery } from "../data/source.ts";
+import { SourceError, type SeriesQuery } from "../data/source.ts";
+import { run, source, stale, zoomOn } from "../data/store.ts";
+import type { OwnPanel } from "../data/types.ts";
+import { changeView, keptView, type Change } from "../data/view.ts";
 import type { Mark } from "../logic/marks.ts";
 import { seriesTitle } from "../logic/metrics.ts";
-import { parseItems, parsePanels, putPanel, titleOf, type OwnPanel } from "../logic/own_panels.ts";
+import { ChangedMeanwhile, movePanel, parseItems, putPanel, removePanel, titleOf } from "../logic/own_panels.ts";
 import { Chart, heightOf } from "./chart.tsx";
 import { Icon } from "./icons.tsx";
 import { POINTS, uniqueTitles } from "./panel.tsx";
@@ -19,48 +21,89 @@ interface Props {
   marks: Mark[];
 }
 
+interface Edited {
+  panel: OwnPanel;
+  before: OwnPanel | null; // null: it is new
+}
+
 export function OwnPanels({ axis, axes, smoothing, marks }: Props) {
   const project = run.value!.project;
-  const place = `panels:${project}`;
-  const panels = useSignal<OwnPanel[]>(parsePanels(remembered(place)));
-  const edited = useSignal<OwnPanel | null>(null);
-  const keep = (next: OwnPanel[]) => {
-    panels.value = next;
-    edited.value = null;
-    remember(place, JSON.stringify(next));
+  const panels = keptView(project)?.view.panels ?? [];
+  const edited = useSignal<Edited | null>(null);
+  const error = useSignal<Error | null>(null);
+  const begin = (panel: OwnPanel, before: OwnPanel | null) => {
+    error.value = null;
+    edited.value = { panel, before };
   };
-  const chart = (panel: OwnPanel) => (
+  const keep = (change: Change) =>
+    changeView(project, change).then(
+      () => (edited.value = null),
+      (problem: Error) => {
+        error.value = problem;
+        // Who saves again has seen what it is now.
+        const there = keptView(project)?.view.panels.find((panel) => panel.id === edited.value?.panel.id);
+        if (edited.value && there) edited.value = { ...edited.value, before: there };
+      },
+    );
+  const chart = (panel: OwnPanel, at: number) => (
     <OwnPanelChart
       key={panel.id}
       panel={panel}
       axis={panel.x || axis}
       smoothing={smoothing}
       marks={panel.x && panel.x !== axis ? undefined : marks}
-      actions={<button type="button" title="edit this panel" aria-label={`edit ${titleOf(panel)}`} onClick={() => (edited.value = panel)}><Icon name="edit" /></button>}
+      actions={
+        <>
+          {at > 0 && <EarlierButton title={titleOf(panel)} onClick={() => void changeView(project, (view) => movePanel(view, panel.id))} />}
+          <button type="button" title="edit this panel" aria-label={`edit ${titleOf(panel)}`} onClick={() => begin(panel, panel)}><Icon name="edit" /></button>
+        </>
+      }
     />
   );
-  const isNew = edited.value !== null && !panels.value.some((panel) => panel.id === edited.value!.id);
-  if (!panels.value.length && !edited.value) {
-    return <div class="own-none"><button type="button" onClick={() => (edited.value = newPanel())}>add panel</button><span class="note">several metrics in one chart, or an expression such as <code>train/loss - val/loss</code></span></div>;
+  const add = <button type="button" onClick={() => begin(newPanel(), null)}>add panel</button>;
+  if (!panels.length && !edited.value) {
+    return <div class="own-none">{add}<span class="note">several metrics in one chart, or an expression such as <code>train/loss - val/loss</code></span></div>;
   }
   return (
-    <Section title="Own panels" note={`project ${project}, in this browser`} actions={<button type="button" onClick={() => (edited.value = newPanel())}>add panel</button>}>
+    <Section title="Own panels" note={<KeptNote project={project} />} actions={add}>
       {edited.value && (
         <PanelForm
-          key={edited.value.id}
-          panel={edited.value}
+          key={edited.value.panel.id}
+          panel={edited.value.panel}
           axes={axes}
-          onChange={(panel) => (edited.value = panel)}
-          onSave={() => keep(putPanel(panels.value, edited.value!))}
+          error={error.value}
+          onChange={(panel) => (edited.value = { ...edited.value!, panel })}
+          onSave={() => {
+            const { panel, before } = edited.value!;
+            void keep((view) => putPanel(view, panel, before));
+          }}
           onCancel={() => (edited.value = null)}
-          onRemove={isNew ? undefined : () => keep(panels.value.filter((panel) => panel.id !== edited.value!.id))}
+          onRemove={edited.value.before ? () => void keep((view) => removePanel(view, edited.value!.panel.id)) : undefined}
         >
-          {edited.value.items.length > 0 && <OwnPanelChart panel={edited.value} axis={edited.value.x || axis} smoothing={smoothing} />}
+          {edited.value.panel.items.length > 0 && <OwnPanelChart panel={edited.value.panel} axis={edited.value.panel.x || axis} smoothing={smoothing} />}
         </PanelForm>
       )}
-      <div class="charts">{panels.value.filter((panel) => panel.id !== edited.value?.id).map(chart)}</div>
+      <div class="charts">{panels.map((panel, at) => panel.id !== edited.value?.panel.id && chart(panel, at))}</div>
     </Section>
   );
+}
+
+// Where pins and panels are kept, and what is wrong with that.
+export function KeptNote({ project }: { project: string }) {
+  const kept = keptView(project);
+  if (!kept || !source.value!.isLive) return null;
+  const { view, place, problem } = kept;
+  return (
+    <>
+      {(place === "project" || view.is_kept) && `kept with the runs of ${project}`}
+      {place === "browser" && <span title="to keep changes with the runs, for everybody: trainvitals serve --allow-edit">{view.is_kept ? ", changes in this browser only" : "kept in this browser only"}</span>}
+      {problem && <span class="kept-problem" role="status">{problem}</span>}
+    </>
+  );
+}
+
+export function EarlierButton({ title, onClick }: { title: string; onClick(): void }) {
+  return <button type="button" title="move one place forward" aria-label={`move ${title} forward`} onClick={onClick}><Icon name="earlier" /></button>;
 }
 
 function newPanel(): OwnPanel {
@@ -71,6 +114,7 @@ function newPanel(): OwnPanel {
 interface FormProps {
   panel: OwnPanel;
   axes: string[];
+  error: Error | null;
   onChange(panel: OwnPanel): void;
   onSave(): void;
   onCancel(): void;
@@ -78,7 +122,7 @@ interface FormProps {
   children: preact.ComponentChildren;
 }
 
-function PanelForm({ panel, axes, onChange, onSave, onCancel, onRemove, children }: FormProps) {
+function PanelForm({ panel, axes, error, onChange, onSave, onCancel, onRemove, children }: FormProps) {
   return (
     <form
       class="panel-form"
@@ -101,6 +145,7 @@ function PanelForm({ panel, axes, onChange, onSave, onCancel, onRemove, children
             {[["", "as the page"], ["step", "step"], ["time", "time"], ["relative", "time since start"], ...axes.map((name) => [name, name])].map(([value, title]) => <option key={value} value={value}>{title}</option>)}
           </select>
         </label>
+        {error && <Problem error={error instanceof ChangedMeanwhile ? new SourceError(409, error.message, "save again to replace it, or cancel to keep theirs") : error} />}
         <div class="panel-buttons">
           <button type="submit" class="primary" disabled={!panel.items.length}>save</button>
           <button type="button" onClick={onCancel}>cancel</button>

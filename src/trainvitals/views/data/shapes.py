@@ -536,6 +536,39 @@ class StateJson(TypedDict):
     now: float
 
 
+# -- how a project is shown
+
+
+class OwnPanelJson(TypedDict):
+    id: str
+    title: str
+    """Empty: what it draws."""
+    items: list[str]
+    """Names, patterns and expressions."""
+    x: str
+    """Empty: the axis of the page."""
+
+
+class ViewJson(TypedDict):
+    """Charts go by their titles."""
+
+    project: str
+    panels: list[OwnPanelJson]
+    pins: list[str]
+    """Metrics whose charts come first."""
+    log: list[str]
+    linear: list[str]
+    """Charts whose scale is not the usual one."""
+    hide: list[str]
+    """Lines, as `chart: line`."""
+    columns: list[str] | None
+    """Of the table of runs; null: the usual ones."""
+    is_kept: bool
+    """False: nobody has changed anything."""
+    problem: str
+    """Why what is kept cannot be read; else empty."""
+
+
 # -- changes
 
 

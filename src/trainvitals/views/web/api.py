@@ -17,11 +17,12 @@ from trainvitals.analysis.groups import BAND_KINDS
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, RunNotFound, TrainvitalsError, nearest
-from trainvitals.journal import edits, layout
+from trainvitals.journal import edits, layout, project_view
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import MediaItem, MediaKind, Reader, TextKind
 from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
 from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.documents.view import OwnPanel, ViewFile
 from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
@@ -32,6 +33,7 @@ from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
 from trainvitals.views.data.patches import read_patch_text
+from trainvitals.views.data.project_view import describe_view
 from trainvitals.views.data.run_order import sort_rows
 from trainvitals.views.data.run_search import MAX_COMPARED, SearchError, find_compared, parse_search, search_rows
 from trainvitals.views.data.series import describe_series, describe_states
@@ -65,9 +67,21 @@ from trainvitals.views.data.shapes import (
     StoppingJson,
     SweepJson,
     TextJson,
+    ViewJson,
     Wire,
 )
-from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Parameter, Values
+from trainvitals.views.data.wire import encode
+from trainvitals.views.web.endpoints import (
+    BadRequest,
+    Conflict,
+    Endpoint,
+    Forbidden,
+    NotFound,
+    Outdated,
+    Parameter,
+    Values,
+    tag_of,
+)
 from trainvitals.views.web.shared_runs import Listing, SharedRuns
 
 T = TypeVar("T")
@@ -433,6 +447,48 @@ def show_sweep(web: Web, values: Values) -> SweepJson:
     )
 
 
+# -- how a project is shown
+
+
+def show_view(web: Web, values: Values) -> ViewJson:
+    project = _project(web, values)
+    try:
+        return describe_view(project, web.runs.find_view(project))
+    except JournalError as error:
+        return describe_view(project, None, problem=" ".join(filter(None, (f"{error.message};", error.hint))))
+
+
+def _project(web: Web, values: Values) -> str:
+    """One that has runs: no text of a request becomes part of a path."""
+    projects = {row["project"] for row in web.runs.rows()}
+    if values["project"] not in projects:
+        raise NotFound(f"no project '{values['project'][:80]}'{nearest(values['project'], projects)}")
+    return str(values["project"])
+
+
+def replace_view(web: Web, values: Values) -> ViewJson:
+    """Only what nobody has changed since it was read: `If-Match` has the ETag of that answer."""
+    project = _project(web, values)
+
+    def change(found: ViewFile | None) -> ViewFile:
+        if tag_of(encode(describe_view(project, found))).strip('W/"') not in values["If-Match"]:
+            raise Outdated(f"the view of {project} was changed meanwhile", hint="read it again")
+        return replace(
+            found or ViewFile(),
+            panels=tuple(OwnPanel(**{**panel, "items": tuple(panel["items"])}) for panel in values["panels"] or ()),
+            pins=tuple(values["pins"] or ()),
+            log=tuple(values["log"] or ()),
+            linear=tuple(values["linear"] or ()),
+            hide=tuple(values["hide"] or ()),
+            columns=None if values["columns"] is None else tuple(values["columns"]),
+        )
+
+    try:
+        return describe_view(project, web.require_editable().change_view(project, change))
+    except JournalError as error:
+        raise Conflict(error.message, hint=error.hint) from error
+
+
 # -- changes, only with --allow-edit
 
 
@@ -501,6 +557,7 @@ def openapi(web: Web, values: Values) -> Plain:
 
 RUN = Parameter("run", "Key of the run, from /runs, or `latest`", place="path", most=300)
 PROJECT = Parameter("project", "Only runs of this project")
+IN_PROJECT = Parameter("project", "Name of the project", place="path", most=300)
 STATUS = Parameter("status", "Only runs with this status", most=40)
 SEARCH = Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`")
 CHOSEN = Parameter(
@@ -768,6 +825,44 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("name", "Metric; without it the most telling one", most=300),
             Parameter("take", "Which value of each run", choices=sweep.TAKES, default="last"),
         ),
+    ),
+    Endpoint(
+        "GET",
+        "/projects/{project}/view",
+        "How the page shows the runs of a project: own panels, pins, scales, hidden lines, columns",
+        show_view,
+        (IN_PROJECT,),
+        (404,),
+    ),
+    Endpoint(
+        "PUT",
+        "/projects/{project}/view",
+        "Replace it; what is missing is empty",
+        replace_view,
+        (
+            IN_PROJECT,
+            Parameter("If-Match", "`ETag` of the answer that was changed", place="header", required=True),
+            Parameter(
+                "panels",
+                "Own panels, in their order",
+                "objects",
+                "body",
+                most=project_view.MAX_PANELS,
+                fields=(
+                    Parameter("id", "Tells it from others", place="body", required=True, most=project_view.MAX_ID),
+                    Parameter("title", "Empty: what it draws", place="body", default="", most=project_view.MAX_TITLE),
+                    replace(CHOSEN, name="items", place="body", required=True, most=project_view.MAX_ITEMS),
+                    Parameter("x", "Axis; empty: that of the page", place="body", default=""),
+                ),
+            ),
+            Parameter("pins", "Metrics whose charts come first", "texts", "body", most=project_view.MAX_NAMES),
+            Parameter("log", "Charts with a logarithmic scale", "texts", "body", most=project_view.MAX_NAMES),
+            Parameter("linear", "Charts with a linear scale", "texts", "body", most=project_view.MAX_NAMES),
+            Parameter("hide", "Lines, as `chart: line`", "texts", "body", most=project_view.MAX_NAMES),
+            Parameter("columns", "Of the table of runs", "texts", "body", most=project_view.MAX_NAMES),
+        ),
+        (403, 404, 409, 412),
+        edits=True,
     ),
     Endpoint(
         "PATCH",

@@ -28,7 +28,7 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.api import ENDPOINTS, DrawReport, File, Web
-from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound
+from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Outdated, tag_of
 from trainvitals.views.web.gate import App, Door, Gate
 from trainvitals.views.web.live import Hub
 from trainvitals.views.web.shared_runs import SharedRuns
@@ -40,7 +40,7 @@ PREFIX = "/api/v1"
 MAX_BODY = 64 << 10
 MIN_COMPRESSED = 1024
 THREADS = 16
-STATUS = {BadRequest: 400, Forbidden: 403, NotFound: 404, Conflict: 409}
+STATUS = {BadRequest: 400, Forbidden: 403, NotFound: 404, Conflict: 409, Outdated: 412}
 
 log = logging.getLogger("trainvitals.web")
 
@@ -93,8 +93,8 @@ def _warm_up(runs: SharedRuns) -> None:
 def _route(web: Web, endpoint: Endpoint) -> Route:
     async def answer(request: Request) -> Response:
         try:
-            body = await _read_body(request) if request.method in ("POST", "PATCH") else None
-            values = endpoint.read(request.path_params, request.query_params.multi_items(), body)
+            body = await _read_body(request) if request.method in ("POST", "PATCH", "PUT") else None
+            values = endpoint.read(request.path_params, request.query_params.multi_items(), request.headers, body)
             if endpoint.edits:
                 web.require_editable()
             made = await anyio.to_thread.run_sync(_make, web, endpoint, values, request)
@@ -118,7 +118,7 @@ def _make(web: Web, endpoint: Endpoint, values: Mapping[str, Any], request: Requ
     if isinstance(made, File):
         return made
     body = encode(made)
-    tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    tag = tag_of(body)
     headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

@@ -3,6 +3,7 @@ Tested in tests/views/web/test_openapi.py."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,14 +31,23 @@ class Conflict(TrainvitalsError):
     """Not possible in the current state: answered 409."""
 
 
+class Outdated(TrainvitalsError):
+    """Somebody else has changed it since it was read: answered 412."""
+
+
+def tag_of(body: bytes) -> str:
+    """The ETag of an answer; weak, as the same answer is also sent compressed."""
+    return f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter in the path, the query or the JSON body."""
+    """One parameter in the path, the query, a header or the JSON body."""
 
     name: str
     help: str
     kind: str = "text"
-    """`text`, `integer`, `number`, `switch` or `texts`."""
+    """`text`, `integer`, `number`, `switch`, `texts`, or `objects` in a body."""
     place: str = "query"
     default: Any = None
     required: bool = False
@@ -47,6 +57,8 @@ class Parameter:
     most: int = MAX_TEXT
     """Characters of a text, or items of several."""
     pattern: str = ""
+    fields: tuple[Parameter, ...] = ()
+    """Of each of several objects."""
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
@@ -54,6 +66,8 @@ class Parameter:
             items = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
             least = {"minItems": 1} if self.required else {}
             return {"type": "array", "items": items, "maxItems": self.most, **least}
+        if self.kind == "objects":
+            return {"type": "array", "items": describe_fields(self.fields), "maxItems": self.most}
         found: dict[str, Any] = {"type": {"switch": "boolean", "text": "string"}.get(self.kind, self.kind)}
         if self.choices:
             found["enum"] = list(self.choices)
@@ -146,7 +160,9 @@ class Endpoint:
         """The type of the answer; of a file, that of the JSON it may hold."""
         return get_type_hints(self.call, include_extras=True)["return"]
 
-    def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: Any) -> dict[str, Any]:
+    def read(
+        self, path: Mapping[str, str], query: Sequence[tuple[str, str]], headers: Mapping[str, str], body: Any
+    ) -> dict[str, Any]:
         """The values of all parameters; raises BadRequest."""
         values: dict[str, Any] = {}
         given: dict[str, list[str]] = {}
@@ -158,35 +174,52 @@ class Endpoint:
                 raise BadRequest(f"unknown parameter '{_short(name)}'{nearest(name, known)}")
         in_body = [p for p in self.parameters if p.place == "body"]
         if in_body:
-            values.update(self._read_body(in_body, body))
+            values.update(_read_fields(in_body, body, "the body"))
         for parameter in self.parameters:
             if parameter.place == "path":
                 values[parameter.name] = parameter.parse(path[parameter.name])
             elif parameter.place == "query":
                 values[parameter.name] = _read_query(parameter, given.get(parameter.name, []))
+            elif parameter.place == "header":
+                sent = headers.get(parameter.name)
+                values[parameter.name] = _read_query(parameter, [] if sent is None else [sent])
         return values
 
-    def _read_body(self, expected: list[Parameter], body: Any) -> dict[str, Any]:
-        if not isinstance(body, dict):
-            raise BadRequest("the body is not a JSON object")
-        names = {p.name for p in expected}
-        for name in body:
-            if name not in names:
-                raise BadRequest(f"unknown field '{_short(str(name))}'{nearest(str(name), names)}")
-        values: dict[str, Any] = {}
-        for parameter in expected:
-            if parameter.name not in body:
-                if parameter.required:
-                    raise BadRequest(f"'{parameter.name}' is missing in the body")
-                values[parameter.name] = parameter.default
-            elif parameter.kind == "texts":
-                items = body[parameter.name]
-                if not isinstance(items, list) or len(items) > parameter.most:
-                    raise BadRequest(f"'{parameter.name}' must be a list of at most {parameter.most} strings")
-                values[parameter.name] = [parameter.check(item) for item in items]
-            else:
-                values[parameter.name] = parameter.check(body[parameter.name])
-        return values
+
+def describe_fields(fields: Sequence[Parameter]) -> dict[str, Any]:
+    """An object, as JSON Schema."""
+    return {
+        "type": "object",
+        "properties": {field.name: {**field.schema(), "description": field.help} for field in fields},
+        "required": [field.name for field in fields if field.required],
+        "additionalProperties": False,
+    }
+
+
+def _read_fields(expected: Sequence[Parameter], found: Any, where: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise BadRequest(f"{where} is not a JSON object")
+    names = {field.name for field in expected}
+    for name in found:
+        if name not in names:
+            raise BadRequest(f"unknown field '{_short(str(name))}'{nearest(str(name), names)}")
+    values: dict[str, Any] = {}
+    for field in expected:
+        if field.name not in found:
+            if field.required:
+                raise BadRequest(f"'{field.name}' is missing in {where}")
+            values[field.name] = field.default
+        elif field.kind in ("texts", "objects"):
+            items, word = found[field.name], "strings" if field.kind == "texts" else "objects"
+            if not isinstance(items, list) or len(items) > field.most:
+                raise BadRequest(f"'{field.name}' must be a list of at most {field.most} {word}")
+            values[field.name] = [
+                field.check(item) if field.kind == "texts" else _read_fields(field.fields, item, f"'{field.name}'")
+                for item in items
+            ]
+        else:
+            values[field.name] = field.check(found[field.name])
+    return values
 
 
 def _read_query(parameter: Parameter, given: list[str]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainvitals import __version__
 from trainvitals.views.data.shapes import AlertJson, ErrorJson, EventJson, PointsJson, ReportDataJson, StateJson
-from trainvitals.views.web.endpoints import Endpoint, Parameter
+from trainvitals.views.web.endpoints import Endpoint, Parameter, describe_fields
 from trainvitals.views.web.schemas import Schema, Schemas
 
 BESIDES = (ErrorJson, PointsJson, EventJson, AlertJson, StateJson, ReportDataJson)
@@ -19,7 +19,8 @@ ERRORS = {
     401: "Authentication required",
     403: "Not allowed here: the server was started without --allow-edit",
     404: "No such run or file",
-    409: "The run is still active",
+    409: "Not possible now: the run is still active, or what is kept cannot be written over",
+    412: "Changed by somebody else since it was read: read it again",
     421: "The Host header names another server",
 }
 
@@ -95,13 +96,8 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> Schema:
     }
     body = [p for p in endpoint.parameters if p.place == "body"]
     if body:
-        fields = {
-            "type": "object",
-            "properties": {p.name: {**p.schema(), "description": p.help} for p in body},
-            "required": [p.name for p in body if p.required],
-            "additionalProperties": False,
-        }
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": fields}}}
+        content = {"application/json": {"schema": describe_fields(body)}}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 
@@ -142,7 +138,7 @@ curl -s -H "Authorization: Bearer $token" "$api/runs/latest/series?name=loss&poi
 - `points` limits a series. Beyond that, the min and max of each bucket are kept, so no peak is lost; `total` is the
   number of points logged. `start` and `end` select a range in more detail.
 - Errors are `{"error": {"message": ..., "hint": ...}}` with status 400 (invalid parameter), 401 (token), 403 (needs
-  `--allow-edit`), 404, 409 (the run is still active) or 421 (wrong Host header).
+  `--allow-edit`), 404, 409 (not possible now), 412 (changed by somebody else) or 421 (wrong Host header).
 - The token goes into `Authorization: Bearer ...`; it is in `serve.token` of the [runtime
   folder](agent.md#where-things-are). With `serve --no-token` none is needed.
 """

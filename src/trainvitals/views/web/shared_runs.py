@@ -21,6 +21,7 @@ from trainvitals.errors import RunNotFound, nearest
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
@@ -192,3 +193,7 @@ class SharedRuns:
     def statuses(self, key: str) -> Sequence[Status]:
         """What the agents reported of the run, each of its host."""
         return self._runs.statuses(key)
+
+    def find_view(self, project: str) -> ViewFile | None:
+        """How the page shows a project; raises JournalError if what is kept is damaged."""
+        return self._runs.find_view(project)
