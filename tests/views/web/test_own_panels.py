@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -11,7 +12,7 @@ from waiting import wait_until
 
 import trainvitals
 
-from .conftest import Server, Tab, write_hardware
+from .conftest import Server, Tab, make_run, write_hardware
 
 Open = Callable[..., Tab]
 ITEMS = "metrics and expressions"
@@ -105,3 +106,14 @@ def test_a_live_panel_grows(serve: Callable[..., Server], open_tab: Open, tmp_pa
     run.log({"a": 1.0, "b": 8.0}, step=1)
     tab.wait(f"{value}.startsWith('b - a: b - a 7.')")
     run.finish()
+
+
+def test_own_panels_compare_runs_of_one_project(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    keys = [make_run(tmp_path, name, steps=40, scale=scale) for name, scale in (("first", 1.0), ("second", 0.5))]
+    view = {"format": 1, "panels": [{"id": "a", "title": "Gap", "items": ["val/loss - loss", "no/such"], "x": "epoch"}]}
+    (tmp_path / "p" / "view.json").write_text(json.dumps(view))
+    tab = open_tab(height=2400)
+    tab.page.goto(f"{serve(tmp_path).base}#/compare?run={keys[0]}&run={keys[1]}")
+    tab.wait(f"{legend_of('Gap')} === 'first|second'")
+    assert tab.page.inner_text("[data-chart=Gap] .axis") == "by epoch"
+    tab.wait("document.body.innerText.includes(\"second: no metric 'no/such'\")")

@@ -7,7 +7,8 @@ import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from ".
 import { first } from "../logic/route.ts";
 import { sortBy } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
-import { panelOf } from "../ui/panel.tsx";
+import { ComparedPanels } from "../ui/compared_panels.tsx";
+import { panelOf, uniqueTitles } from "../ui/panel.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
 
@@ -64,6 +65,7 @@ export function Compare() {
         <Smoothing value={smoothing} />
       </div>
       {error && <Problem error={error} />}
+      <ComparedPanels rows={answer.runs} titles={titles} axis={axis} smoothing={smoothing} round={round} />
       <Section title="Charts">
         <div class="charts">
           {answer.names.map((name) => {
@@ -101,15 +103,6 @@ function Differences({ answer, differing, titles }: { answer: Comparison; differ
 // Of a commit its first characters; all of it in the tooltip.
 function shorten(text: string): { show: string; hint?: string } {
   return /^[0-9a-f]{40}([0-9a-f]{24})?$/.test(text) ? { show: text.slice(0, 10), hint: text } : { show: text };
-}
-
-function uniqueTitles(names: string[]): string[] {
-  const seen = new Map<string, number>();
-  return names.map((name) => {
-    const count = (seen.get(name) ?? 0) + 1;
-    seen.set(name, count);
-    return count > 1 ? `${name} (${count})` : name;
-  });
 }
 
 function formatConfidence(value: number | null): string {
