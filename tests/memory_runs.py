@@ -409,6 +409,9 @@ class MemoryRuns:
     def recall(self, key: str, make: MakeRow) -> Row:
         return json.loads(json.dumps(spell_all(make().row)))  # type: ignore[no-any-return]
 
+    def has_folder(self, project: str) -> bool:
+        return False
+
     def find_view(self, project: str) -> ViewFile | None:
         return None
 

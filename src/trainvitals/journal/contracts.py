@@ -266,6 +266,10 @@ class Runs(Protocol):
         """What `make` gives, as JSON has it. It need not be asked again for an ended run that did not change."""
         ...
 
+    def has_folder(self, project: str) -> bool:
+        """Whether runs of this project are known to be there without any of them being read. False says nothing."""
+        ...
+
     def find_view(self, project: str) -> ViewFile | None:
         """How the page shows a project; None if nobody has changed anything. Raises JournalError if it is damaged."""
         ...

@@ -94,6 +94,11 @@ class FolderRuns:
         """What `make` gives, as JSON has it. It is not asked again for an ended run that did not change."""
         return self._rows.recall(self._place(key), make)
 
+    def has_folder(self, project: str) -> bool:
+        """Whether runs of this project are known to be there without any of them being read. False says nothing."""
+        folder = f"{self.root}{os.sep}{run_folder.project_folder(project)}{os.sep}"
+        return any(place.startswith(folder) for place in self._places.values())
+
     def find_view(self, project: str) -> ViewFile | None:
         """How the page shows a project; None if nobody has changed anything. Raises JournalError if it is damaged."""
         from trainvitals.journal.project_view import find_view

@@ -113,6 +113,13 @@ def test_a_project_with_a_hostile_name_has_one(serve: Callable[..., Server], tmp
     assert [path.name for path in tmp_path.glob("*/view.json")] == ["view.json"]
 
 
+def test_a_project_whose_runs_lie_elsewhere_has_one(serve: Callable[..., Server], place: Path) -> None:
+    (place / "p").rename(place / "moved")
+    client = Client(serve(place, "--allow-edit"))
+    assert client.get().status_code == 200
+    assert client.put(pins=["loss"]).status_code == 200 and kept(place)["pins"] == ["loss"]
+
+
 def test_a_damaged_one_is_reported_and_stays(serve: Callable[..., Server], open_tab: Open, place: Path) -> None:
     (place / "p" / "view.json").write_text('{"pins": ')
     server, tab = serve(place, "--allow-edit"), open_tab()

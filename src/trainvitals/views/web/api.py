@@ -460,10 +460,10 @@ def show_view(web: Web, values: Values) -> ViewJson:
 
 def _project(web: Web, values: Values) -> str:
     """One that has runs: no text of a request becomes part of a path."""
-    projects = {row["project"] for row in web.runs.rows()}
-    if values["project"] not in projects:
-        raise NotFound(f"no project '{values['project'][:80]}'{nearest(values['project'], projects)}")
-    return str(values["project"])
+    project: str = values["project"]
+    if not web.runs.has_project(project):
+        raise NotFound(f"no project '{project[:80]}'", hint="the Runs page lists all projects")
+    return project
 
 
 def replace_view(web: Web, values: Values) -> ViewJson:

@@ -194,6 +194,11 @@ class SharedRuns:
         """What the agents reported of the run, each of its host."""
         return self._runs.statuses(key)
 
+    def has_project(self, project: str) -> bool:
+        """Whether it has runs; most often known without reading any."""
+        self.keys()
+        return self._runs.has_folder(project) or any(row["project"] == project for row in self.rows())
+
     def find_view(self, project: str) -> ViewFile | None:
         """How the page shows a project; raises JournalError if what is kept is damaged."""
         return self._runs.find_view(project)
