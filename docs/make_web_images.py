@@ -9,6 +9,7 @@ JupyterLab. Needs playwright, Chromium and jupyterlab.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -42,6 +43,12 @@ for step in range(2000):
     if step % 100 == 0:
         run.log({"val/loss": loss + 0.1}, step=step)
     time.sleep(0.01)"""
+PROJECT = "demo"
+PANELS = [
+    {"id": "a", "title": "Loss, and its average", "items": ["loss", "ema(loss, 0.98)"]},
+    {"id": "b", "title": "Gradient norm per loss", "items": ["gradient_norm / loss"]},
+    {"id": "c", "title": "Accuracy by epoch", "items": ["accuracy"], "x": "epoch"},
+]
 
 
 def main() -> None:
@@ -90,6 +97,8 @@ def take_all(base: str, runs: Path, second: subprocess.Popen[bytes]) -> None:
             ("web-phone", f"#/run/{newest}/training", 390, 844, "dark"),
         ):
             take(browser, base + address, IMAGES / f"{name}.png", width, height, theme)
+        (runs / PROJECT / "view.json").write_text(json.dumps({"format": 1, "panels": PANELS}))
+        take(browser, f"{base}#/run/{newest}/training", IMAGES / "web-panels.png", 1440, 700, "light")
         browser.close()
 
 

@@ -197,7 +197,7 @@ class SharedRuns:
     def has_project(self, project: str) -> bool:
         """Whether it has runs; most often known without reading any."""
         self.keys()
-        return self._runs.has_folder(project) or any(row["project"] == project for row in self.rows())
+        return self._runs.has_folder(project) or any(row["project"] == project for row in self.listing().rows)
 
     def find_view(self, project: str) -> ViewFile | None:
         """How the page shows a project; raises JournalError if what is kept is damaged."""
