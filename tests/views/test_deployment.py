@@ -288,7 +288,7 @@ def test_every_series_named_in_the_dashboards_exists() -> None:
         if (export := names.export_of(table, row.name, "mb")) is not None
     }
     known |= {"training_steps_total", "training_phase_duration_seconds", "gpu_state", "gpu_info", "gpu_throttle_reason"}
-    known |= {f"training_step_duration_seconds_{end}" for end in ("bucket", "sum", "count")}
+    known |= {f"training_step_duration_seconds{end}" for end in ("", "_bucket", "_sum", "_count")}
     known |= {rules.fill(item.record, "mb", CONDITIONS) for item in rules.RECORDINGS}
     known |= {"trainvitals_alert_active", "trainvitals_run_info", "trainvitals_run_state"}
     for board in boards().values():

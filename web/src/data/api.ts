@@ -45,6 +45,7 @@ export class ApiSource implements Source {
   readonly asOf = null;
   #waiting = new Map<string, Waiting[]>();
   #runs: Runs | null = null;
+  #first: Promise<Runs> | null = null;
 
   about(): Promise<About> {
     return ask("/about");
@@ -52,7 +53,13 @@ export class ApiSource implements Source {
   panels(): Promise<Panels> {
     return ask("/panels");
   }
-  async runs(): Promise<Runs> {
+  // The list of all runs is long: who asks before the first answer gets that one.
+  runs(): Promise<Runs> {
+    if (this.#runs) return this.#askForRuns();
+    this.#first ??= this.#askForRuns().finally(() => { this.#first = null; });
+    return this.#first;
+  }
+  async #askForRuns(): Promise<Runs> {
     const known = this.#runs;
     const merged = mergeRuns(known, await ask<Runs>(`/runs${query([["since", known?.version]])}`));
     this.#runs = merged;
