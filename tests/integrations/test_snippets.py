@@ -30,6 +30,10 @@ REWARDED = 'logger.loggers[0].log_metrics({"loss": 5.0}, 1)'
 MODEL = """import torch, trainvitals
 model, example_input, run = torch.nn.Linear(16, 4), torch.zeros(1, 16), trainvitals.init()
 run.log({"loss": 5.0})"""
+TWO_RUNS = """import trainvitals
+for name in ("baseline", "candidate"):
+    with trainvitals.init(name=name) as run:
+        run.log({"loss": 5.0})"""
 MEASURED = "run.finish()\nassert found is not None and len(found.results) == 4"
 
 
@@ -46,6 +50,7 @@ MEASURED = "run.finish()\nassert found is not None and len(found.results) == 4"
         ("docs/analysis.md", ANALYSED, "", 1),
         ("docs/rl.md", LOGGER, REWARDED, 1),
         ("docs/bench.md", MODEL, MEASURED, 1),
+        ("docs/notebooks.md", TWO_RUNS, LOGGED, 3),
     ],
 )
 def test_every_snippet_runs_as_it_stands(tmp_path: Path, page: str, before: str, after: str, runs: int) -> None:
