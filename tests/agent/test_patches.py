@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_contexts import make_context
+from repositories import git, make_repository
 from waiting import wait_until
 
 from trainvitals.agent import patches as agent_patches
@@ -25,22 +25,9 @@ SECRET = "ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"
 NOBODY = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 
-def git(folder: Path, *arguments: str) -> str:
-    who = {f"GIT_{role}_{what}": "a@b.c" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environ = {**os.environ, **NOBODY, **who}
-    done = subprocess.run(["git", *arguments], cwd=folder, env=environ, capture_output=True, check=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    (folder / "train.py").write_text("lr = 1\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "first")
-    return folder
+    return make_repository(tmp_path / "project")
 
 
 def keep(repository: Path, folder: Path, **about: Any) -> Patch:

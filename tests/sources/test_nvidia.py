@@ -15,7 +15,7 @@ from fake_nvml import FakeNvml
 
 from trainvitals import catalog
 from trainvitals.sources import GpuProcess, Sample, World
-from trainvitals.sources.nvidia.fields import Rates, parse_field
+from trainvitals.sources.nvidia.fields import Growing, parse_field
 from trainvitals.sources.nvidia.gpu import GpuUnit
 from trainvitals.sources.nvidia.nvml import REFUSAL_SECONDS, Driver
 from trainvitals.sources.nvidia.pci import parse_address
@@ -512,20 +512,24 @@ def test_a_field_value_is_read_by_its_type(kind: int, raw: int, value: tuple[flo
     assert parse_field(kind, raw) == value
 
 
-def test_a_rate_needs_two_readings_and_survives_a_restart_of_its_counter() -> None:
-    rates = Rates()
-    assert rates.rate("x", 1.0, 100, 64, None) is None
-    assert rates.rate("x", 3.0, 150, 64, None) == 25
-    assert rates.rate("x", 4.0, 10, 64, None) is None
-    assert rates.rate("x", 5.0, 30, 64, None) == 20
+def test_growth_needs_two_readings_and_survives_a_restart_of_its_counter() -> None:
+    counters = Growing()
+    assert counters.growth("x", 1.0, 100, 64, None) is None
+    assert counters.growth("x", 3.0, 150, 64, None) == (50, 2)
+    assert counters.growth("x", 4.0, 10, 64, None) is None
+    assert counters.growth("x", 5.0, 30, 64, None) == (20, 1)
+    assert counters.total("x", 64) == 30, "as the driver counts"
 
 
 def test_a_32_bit_counter_is_followed_over_one_wrap_but_never_guessed() -> None:
-    rates = Rates()
-    assert rates.rate("x", 0.0, 2**32 - 100, 32, 1e9) is None
-    assert rates.rate("x", 1.0, 100, 32, 1e9) == 200
-    assert rates.rate("x", 2.0, 300, 32, 30e9) is None  # at this speed it may have wrapped seven times
-    assert rates.rate("x", 3.0, 400, 32, None) is None
+    counters = Growing()
+    assert counters.growth("x", 0.0, 2**32 - 100, 32, 1e9) is None
+    assert counters.total("x", 32) is None
+    assert counters.growth("x", 1.0, 100, 32, 1e9) == (200, 1)
+    assert counters.growth("x", 2.0, 300, 32, 30e9) is None  # at this speed it may have wrapped seven times
+    assert counters.growth("x", 3.0, 400, 32, None) is None
+    assert counters.growth("x", 4.0, 450, 32, 1e9) == (50, 1)
+    assert counters.total("x", 32) == 250, "what it was seen to grow, beyond its wrap"
 
 
 def test_pci_addresses_are_written_as_sysfs_does() -> None:

@@ -9,34 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from repositories import ENVIRON, git, make_repository
 from waiting import PATIENCE
 
 from trainvitals import runtime
 from trainvitals.trainer import git as git_facts
 from trainvitals.trainer.git import find_repository, read_git, read_head
-
-# Nobody's own configuration, and no repository around the test's folder.
-ENVIRON = {
-    "PATH": os.environ["PATH"],
-    "HOME": "/nonexistent",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_AUTHOR_NAME": "A",
-    "GIT_AUTHOR_EMAIL": "a@example.com",
-    "GIT_COMMITTER_NAME": "A",
-    "GIT_COMMITTER_EMAIL": "a@example.com",
-}
-
-
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *arguments],
-        cwd=folder,
-        env=ENVIRON,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +26,7 @@ def time_for_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    (folder / "train.py").write_text("lr = 1\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "first")
-    return folder
+    return make_repository(tmp_path / "project")
 
 
 def stand_in(folder: Path, script: str) -> dict[str, str]:

@@ -57,6 +57,27 @@ export function heightOf({ height = 200 }: { height?: number }): number {
   return isHuge() ? Math.round(height * 1.4) : height;
 }
 
+// A range that was drawn with the mouse is the new zoom.
+export function zoomBySelection(axis: string): (u: uPlot) => void {
+  return (u) => {
+    if (u.select.width < 4) return;
+    const [start, end] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    setZoom({ axis, start, end });
+  };
+}
+
+// Keeps the plot as wide as its place, and as high as wanted; null is as high as the place.
+export function followSize(plot: uPlot, place: HTMLElement, wanted: () => number | null): () => void {
+  const watcher = new ResizeObserver(() => {
+    const width = place.clientWidth;
+    const height = wanted() ?? Math.max(place.clientHeight, 200);
+    if (width && (Math.abs(width - plot.width) > 1 || Math.abs(height - plot.height) > 1)) plot.setSize({ width, height });
+  });
+  watcher.observe(place);
+  return () => watcher.disconnect();
+}
+
 export function css(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -231,29 +252,16 @@ export function Chart(props: ChartProps) {
       ],
       bands: drawn.bands,
       hooks: {
-        setSelect: [
-          (u) => {
-            if (u.select.width < 4) return;
-            const start = u.posToVal(u.select.left, "x");
-            const end = u.posToVal(u.select.left + u.select.width, "x");
-            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-            setZoom({ axis: props.axis, start, end });
-          },
-        ],
+        setSelect: [zoomBySelection(props.axis)],
         setCursor: [(u) => (tip.value = readTip(u, drawnRef.current, latest.current))],
         draw: [(u) => drawMarks(u, latest.current, drawnRef.current)],
       },
     };
     const made = new uPlot(options, drawnRef.current.data, place.current);
     plot.current = made;
-    const watcher = new ResizeObserver(() => {
-      const width = place.current?.clientWidth ?? 0;
-      const height = full.value ? Math.max((place.current?.clientHeight ?? 0), 200) : heightOf(latest.current);
-      if (width && (Math.abs(width - made.width) > 1 || Math.abs(height - made.height) > 1)) made.setSize({ width, height });
-    });
-    watcher.observe(place.current);
+    const unfollow = followSize(made, place.current, () => (full.value ? null : heightOf(latest.current)));
     return () => {
-      watcher.disconnect();
+      unfollow();
       made.destroy();
       plot.current = null;
       tip.value = null;

@@ -11,7 +11,7 @@ import { fileName, toCsv } from "../logic/csv.ts";
 import { formatValue, formatX } from "../logic/format.ts";
 import { lineAt, nearestPlace, rangeOfY, valueAt, type Drawable } from "../logic/lines.ts";
 import { isLog as isLogIn, setLog } from "../logic/route.ts";
-import { aroundOne, captionOf, css, drawBroken, heightOf, isHuge, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks } from "./chart.tsx";
+import { aroundOne, captionOf, css, drawBroken, followSize, heightOf, isHuge, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks, zoomBySelection } from "./chart.tsx";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
 import { savePicture } from "./picture.ts";
@@ -102,14 +102,7 @@ export function ManyLines(props: ManyProps) {
         ],
         series: [{}, { show: true, width: 0, points: { show: false } }],
         hooks: {
-          setSelect: [
-            (u) => {
-              if (u.select.width < 4) return;
-              const [start, end] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
-              u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-              setZoom({ axis: props.axis, start, end });
-            },
-          ],
+          setSelect: [zoomBySelection(props.axis)],
           setCursor: [(u) => point(u)],
           draw: [(u) => (drawLines(u, latest.current.lines), drawBroken(u, latest.current.lines.map((line) => line.series)), drawPointed(u, overlay.current, latest.current.lines, props.pointed.peek()))],
         },
@@ -122,14 +115,9 @@ export function ManyLines(props: ManyProps) {
     made.over.appendChild(canvas);
     overlay.current = canvas;
     plot.current = made;
-    const watcher = new ResizeObserver(() => {
-      const width = place.current?.clientWidth ?? 0;
-      const height = full.value ? Math.max(place.current?.clientHeight ?? 0, 200) : heightOf({ height: HEIGHT });
-      if (width && (Math.abs(width - made.width) > 1 || Math.abs(height - made.height) > 1)) made.setSize({ width, height });
-    });
-    watcher.observe(place.current);
+    const unfollow = followSize(made, place.current, () => (full.value ? null : heightOf({ height: HEIGHT })));
     return () => {
-      watcher.disconnect();
+      unfollow();
       made.destroy();
       plot.current = null;
       tip.value = null;

@@ -1,4 +1,4 @@
-"""Many values for one NVML call, and counters turned into rates."""
+"""Many values for one NVML call, and what counters did between two of them."""
 
 from __future__ import annotations
 
@@ -55,16 +55,12 @@ class FieldBatch:
         return found
 
 
-class Rates:
-    """Counters turned into rates per second."""
+class Growing:
+    """Counters of the driver: how much each grew, and what it has counted."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
-
-    def rate(self, name: str, now: float, count: float, bits: int, most: float | None) -> float | None:
-        """Growth of `count` per second since the last call, or None at first and after the counter restarted."""
-        found = self.growth(name, now, count, bits, most)
-        return None if found is None else found[0] / found[1]
+        self._grown: dict[str, float] = {}
 
     def growth(self, name: str, now: float, count: float, bits: int, most: float | None) -> tuple[float, float] | None:
         """Growth of `count` since the last call and the seconds it took, or None at first and after the counter
@@ -82,4 +78,11 @@ class Rates:
             if most is None or most * seconds >= 1 << 32:
                 return None
             grown %= 1 << 32
-        return (grown, seconds) if grown >= 0 else None
+        if grown < 0:
+            return None
+        self._grown[name] = self._grown.get(name, 0) + grown
+        return grown, seconds
+
+    def total(self, name: str, bits: int) -> float | None:
+        """What the driver has counted; of a counter that wraps, how much it grew so far, None before it did."""
+        return self._grown.get(name) if bits == 32 else self._last[name][1]

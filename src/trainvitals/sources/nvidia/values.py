@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.sources import Value
 from trainvitals.sources.nvidia import gpm
-from trainvitals.sources.nvidia.fields import ALL_LINKS, FieldBatch, Rates
+from trainvitals.sources.nvidia.fields import ALL_LINKS, FieldBatch, Growing
 from trainvitals.sources.nvidia.nvml import NvmlDevice, known
 from trainvitals.sources.nvidia.processes import MB
 
@@ -136,7 +136,7 @@ class GpuValues:
 
     def __init__(self, device: NvmlDevice, driver_version: str) -> None:
         self._device = device
-        self._rates = Rates()
+        self._growing = Growing()
         self._held = held_fields(driver_version)
         self._next_steady = float("-inf")
         self._link_bytes: float | None = None
@@ -262,16 +262,12 @@ class GpuValues:
             rate = None
             if number in fields:
                 count, bits = fields[number]
-                growth = self._rates.growth(name, now, count, bits, highest)
+                growth = self._growing.growth(name, now, count, bits, highest)
                 rate = None if growth is None else growth[0] / growth[1]
-                self._count(name.replace("_mb_s", "_bytes_total"), count if bits == 64 else None, growth, unit)
+                total = self._growing.total(name, bits)
+                if total is not None:
+                    self.counters[name.replace("_mb_s", "_bytes_total")] = {"": total * unit}
             megabytes = activity.get(metric) if rate is None else rate * unit / MB
             if megabytes is not None:
                 found[name] = round(megabytes, 3)
         return found
-
-    def _count(self, name: str, count: float | None, growth: tuple[float, float] | None, unit: int) -> None:
-        if count is not None:
-            self.counters[name] = {"": count * unit}
-        elif growth is not None:
-            self.counters[name] = {"": self.counters.get(name, {}).get("", 0) + growth[0] * unit}
