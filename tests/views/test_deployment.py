@@ -70,17 +70,33 @@ def test_panels_have_a_place_of_their_own_and_a_data_source() -> None:
             assert panel["type"] == "row" or panel["datasource"]["uid"] == "${datasource}"
 
 
-def test_dashboards_know_each_other_and_ask_for_variables_they_have() -> None:
-    uids = {board["uid"] for board in boards().values()}
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_dashboards_know_each_other_and_ask_for_variables_they_have(spelling: Spelling) -> None:
+    uids = {board["uid"] for board in boards(spelling).values()}
     assert len(uids) == 3
-    for board in boards().values():
-        assert "trainvitals" in board["tags"] and board["links"][0]["tags"] == ["trainvitals"]
+    for board in boards(spelling).values():
+        assert board["links"][0]["tags"] == board["tags"][:1]
         known = {variable["name"] for variable in board["templating"]["list"]}
         text = json.dumps([panel.get("targets", []) for panel in board["panels"]])
         used = set(re.findall(r"\$([a-z_]+)", text)) - {"__rate_interval", "__range", "datasource"}
         assert {name for name in used if not name.startswith("__")} <= known
         for link in re.findall(r"/d/([a-z-]+)", json.dumps(board)):
             assert link in uids
+
+
+def test_dashboards_of_both_spellings_can_be_in_one_grafana() -> None:
+    found = [board for spelling in SPELLINGS for board in boards(spelling).values()]
+    for field in ("uid", "title"):
+        assert len({board[field] for board in found}) == len(found)
+    assert len({board["tags"][0] for board in found}) == 2, "each links to those of its own spelling"
+
+
+def test_a_link_to_a_panel_stays_when_others_come_and_go() -> None:
+    for board in boards().values():
+        ids = {panel["id"] for panel in board["panels"]}
+        assert len(ids) == len(board["panels"]) and all(0 < number < 2**31 for number in ids)
+    training = boards()["gpu-training-dashboard"]["panels"]
+    assert next(panel["id"] for panel in training if panel["title"] == "Step duration") == 1920105040
 
 
 def test_thresholds_of_the_gauges_are_those_of_the_panels() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,7 +33,7 @@ from trainvitals.views.deployment.queries import RATE, Query, once, selector
 from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, levels_of
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-TRAINING, FLEET, NODE = "trainvitals-training", "trainvitals-fleet", "trainvitals-node"
+TRAINING, FLEET, NODE = "training", "fleet", "node"
 _COLOURS = {"warning": "#EAB839", "critical": "#E24D42"}
 CONDITIONS = Conditions()
 """A dashboard is for everybody's runs, so its colours are those without anybody's own thresholds."""
@@ -49,7 +50,31 @@ def build_all(spelling: Spelling) -> dict[str, str]:
 
 
 def _render(built: dashboard.Dashboard) -> str:
-    return json.dumps(json.loads(json.dumps(built.build(), cls=JSONEncoder)), indent=2, ensure_ascii=False) + "\n"
+    board = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    _number(board["panels"])
+    return json.dumps(board, indent=2, ensure_ascii=False) + "\n"
+
+
+def _number(panels: list[dict[str, Any]]) -> None:
+    """Ids that stay when panels come and go, so that a link to a panel keeps leading to it: from its row and title."""
+    row, known = "", {}
+    for panel in panels:
+        is_row = panel["type"] == "row"
+        row = panel["title"] if is_row else row
+        name = row if is_row else f"{row}/{panel['title']}"
+        panel["id"] = zlib.crc32(name.encode()) & 0x7FFFFFFF
+        if panel["id"] in known:
+            raise ValueError(f"panels {known[panel['id']]!r} and {name!r} have the same id: rename one")
+        known[panel["id"]] = name
+
+
+def _uid(name: str, spelling: Spelling) -> str:
+    return f"{_tag(spelling)}-{name}"
+
+
+def _tag(spelling: Spelling) -> str:
+    """What the dashboards of a spelling share: both can be in one Grafana, and each links to its own."""
+    return "trainvitals" if spelling == "mb" else "trainvitals-base"
 
 
 # -- one training
@@ -57,7 +82,7 @@ def _render(built: dashboard.Dashboard) -> str:
 
 def build_training(spelling: Spelling) -> dashboard.Dashboard:
     """A run and the GPUs it runs on."""
-    found = _begin("GPU training", TRAINING, "Training and hardware on one timeline")
+    found = _begin("GPU training", TRAINING, spelling, "Training and hardware on one timeline")
     for name, of in (
         ("project", "trainvitals_run_info"),
         ("run", 'trainvitals_run_info{project=~"$project"}'),
@@ -132,7 +157,7 @@ def _count_once(series: str) -> str:
 
 def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     """Every GPU at once: who works, who is hot, who waits, and what it costs."""
-    found = _begin("GPU fleet", FLEET, "Every GPU of every machine")
+    found = _begin("GPU fleet", FLEET, spelling, "Every GPU of every machine")
     found.with_variable(_variable("project", "trainvitals_run_info"))
     found.with_variable(_variable("host", "gpu_info"))
     found.with_variable(dashboard.TextBoxVariable("gpu_hour").label("Price of a GPU hour").default_value("2.0"))
@@ -146,6 +171,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     percent = "percentunit" if spelling == "base" else "percent"
     joules = f"sum({once(f'increase(gpu_energy_joules_total{here}[$__range])')})"
     idle_share = f"sum by (host) (1 - {once(ratio + here)} / {whole})"
+    to_node = _to_node(spelling)
     found.with_row(dashboard.Row("Now"))
     for title, expression, unit in (
         ("GPUs", f"count({once(ratio + here)})", "short"),
@@ -159,12 +185,18 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
         found.with_panel(_stat(title, expression, unit).span(4).height(4))
     found.with_row(dashboard.Row("Every GPU"))
     found.with_panel(
-        _tiles("Utilization of every GPU", f"{ratio}{here}", percent, model.FieldColorModeId.CONTINUOUS_BLUES)
+        _tiles("Utilization of every GPU", f"{ratio}{here}", percent, model.FieldColorModeId.CONTINUOUS_BLUES, to_node)
         .span(24)
         .height(10)
     )
     found.with_panel(
-        _tiles("Temperature of every GPU", f"{temperature}{here}", "celsius", model.FieldColorModeId.CONTINUOUS_YL_RD)
+        _tiles(
+            "Temperature of every GPU",
+            f"{temperature}{here}",
+            "celsius",
+            model.FieldColorModeId.CONTINUOUS_YL_RD,
+            to_node,
+        )
         .span(24)
         .height(10)
     )
@@ -172,11 +204,11 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     found.with_panel(_lines("Idle GPUs", [Query(idle_share, "{{host}}")], "short"))
     found.with_panel(_lines("Waste per hour", [Query(f"{idle_share} * $gpu_hour", "{{host}}")], "short"))
     idle = f"avg_over_time({ratio}{here}[1h]) < {0.05 if spelling == 'base' else 5} and {memory}{here} > 0"
-    found.with_panel(_bars("Allocated but idle for an hour", idle, percent))
+    found.with_panel(_bars("Allocated but idle for an hour", idle, percent, to_node))
     found.with_row(dashboard.Row("Outliers"))
-    found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius"))
+    found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius", to_node))
     slowest = 'topk(10, rank:training_step_duration_seconds:mean5m{project=~"$project",host=~"$host"})'
-    found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} {{role}} rank {{rank}} ({{host}})"))
+    found.with_panel(_bars("Slowest ranks", slowest, "s", to_node, "{{run}} {{role}} rank {{rank}} ({{host}})"))
     found.with_panel(_states("State", f"{not_ok} == 1", "{{host}} GPU {{gpu}}: {{state}}"))
     found.with_row(dashboard.Row("Energy and cost"))
     found.with_panel(_stat("Energy in this range", f"{joules} / 3.6e6", "kwatth").span(6).height(5))
@@ -186,7 +218,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     found.with_panel(_stat("GPU hour cost", f"{hours} * $gpu_hour", "short").span(6).height(5))
     found.with_panel(_lines("Power", [Query(f"sum by (host) ({once(power + here)})", "{{host}}")], "watt").span(24))
     found.with_row(dashboard.Row("Runs"))
-    found.with_panel(_runs())
+    found.with_panel(_runs(spelling))
     return found.annotation(_alerts('{project=~"$project",host=~"$host"}'))
 
 
@@ -195,7 +227,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
 
 def build_node(spelling: Spelling) -> dashboard.Dashboard:
     """A host, its GPUs and the processes of the ranks on it."""
-    found = _begin("GPU node", NODE, "One machine: host, GPUs, processes and sources")
+    found = _begin("GPU node", NODE, spelling, "One machine: host, GPUs, processes and sources")
     for name, of in (
         ("host", "trainvitals_agent_start_time_seconds"),
         ("gpu", 'gpu_info{host=~"$host"}'),
@@ -220,13 +252,14 @@ def build_node(spelling: Spelling) -> dashboard.Dashboard:
 # -- parts
 
 
-def _begin(title: str, uid: str, description: str) -> dashboard.Dashboard:
-    links = dashboard.DashboardLink("trainvitals").type(model.DashboardLinkType.DASHBOARDS).tags(["trainvitals"])
+def _begin(title: str, name: str, spelling: Spelling, description: str) -> dashboard.Dashboard:
+    tag = _tag(spelling)
+    links = dashboard.DashboardLink("trainvitals").type(model.DashboardLinkType.DASHBOARDS).tags([tag])
     return (
-        dashboard.Dashboard(title)
-        .uid(uid)
+        dashboard.Dashboard(title if spelling == "mb" else f"{title} (base units)")
+        .uid(_uid(name, spelling))
         .description(f"{description}. Generated by trainvitals; change the panels there, not here.")
-        .tags(["trainvitals", "gpu"])
+        .tags([tag, "gpu"])
         .time("now-1h", "now")
         .refresh("10s")
         .timezone("browser")
@@ -344,7 +377,9 @@ def _gauges(panel: Panel, spelling: Spelling, low: float, high: float) -> gauge.
     )
 
 
-def _tiles(title: str, expression: str, unit: str, scheme: model.FieldColorModeId) -> statushistory.Panel:
+def _tiles(
+    title: str, expression: str, unit: str, scheme: model.FieldColorModeId, link: dashboard.DashboardLink
+) -> statushistory.Panel:
     """Time across, one row per GPU, the value as a colour."""
     return (
         statushistory.Panel()
@@ -355,11 +390,13 @@ def _tiles(title: str, expression: str, unit: str, scheme: model.FieldColorModeI
         .color_scheme(dashboard.FieldColor().mode(scheme))
         .show_value(common_model.VisibilityMode.NEVER)
         .max_data_points(120)
-        .data_links([_to_node()])
+        .data_links([link])
     )
 
 
-def _bars(title: str, expression: str, unit: str, legend: str = "{{host}} GPU {{gpu}}") -> bargauge.Panel:
+def _bars(
+    title: str, expression: str, unit: str, link: dashboard.DashboardLink, legend: str = "{{host}} GPU {{gpu}}"
+) -> bargauge.Panel:
     return (
         bargauge.Panel()
         .title(title)
@@ -370,7 +407,7 @@ def _bars(title: str, expression: str, unit: str, legend: str = "{{host}} GPU {{
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .display_mode(common_model.BarGaugeDisplayMode.GRADIENT)
         .no_value("none")
-        .data_links([_to_node()])
+        .data_links([link])
         .span(8)
         .height(8)
     )
@@ -390,7 +427,7 @@ def _states(title: str, expression: str, legend: str) -> statetimeline.Panel:
     )
 
 
-def _runs() -> table.Panel:
+def _runs(spelling: Spelling) -> table.Panel:
     expression = 'trainvitals_run_state{project=~"$project",host=~"$host"} == 1'
     return (
         table.Panel()
@@ -400,7 +437,7 @@ def _runs() -> table.Panel:
         .data_links(
             [
                 dashboard.DashboardLink("Open this run").url(
-                    f"/d/{TRAINING}?var-run=${{__data.fields.run}}&${{__url_time_range}}"
+                    f"/d/{_uid(TRAINING, spelling)}?var-run=${{__data.fields.run}}&${{__url_time_range}}"
                 )
             ]
         )
@@ -409,9 +446,9 @@ def _runs() -> table.Panel:
     )
 
 
-def _to_node() -> dashboard.DashboardLink:
+def _to_node(spelling: Spelling) -> dashboard.DashboardLink:
     return dashboard.DashboardLink("Open this machine").url(
-        f"/d/{NODE}?var-host=${{__field.labels.host}}&${{__url_time_range}}"
+        f"/d/{_uid(NODE, spelling)}?var-host=${{__field.labels.host}}&${{__url_time_range}}"
     )
 
 
