@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-model system-packages test-venv clean
+.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-model system-packages test-venv try-services clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -24,6 +24,7 @@ test-venv: system-packages
 	$(TEST_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(TEST_VENV)/bin/pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
 	wheel=$$(echo build/wheel/*.whl) && $(TEST_VENV)/bin/pip install --quiet "$$wheel[test]"
+	tools/install-helm $(TEST_VENV)/bin
 
 lint:
 	$(TEST_VENV)/bin/ruff check
@@ -53,6 +54,16 @@ bench-diagnosis: test-venv
 # Whether the verdicts of `trainvitals bench` are right, on real models.
 bench-model: test-venv
 	$(TEST_VENV)/bin/python benchmarks/model_bench.py
+
+# The service on fresh systems, oldest systemd and Python first: installed, booted, asked for its page. As root, 10 minutes.
+try-services:
+	apt-get install -y -qq --no-install-recommends debootstrap systemd-container >/dev/null
+	rm -rf build/wheel && $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	tools/try-service debian bullseye
+	tools/try-service ubuntu jammy
+	tools/try-service debian bookworm
+	tools/try-service ubuntu noble
+	tools/try-service ubuntu noble gcp
 
 # What the tests drive for real: a compiler for the fake GPU driver, a terminal, other people's monitors and servers.
 system-packages:

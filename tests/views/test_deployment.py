@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
+from trainvitals.views.cli.stack import PACKAGE_VARIABLE
 from trainvitals.views.deployment import rules
 from trainvitals.views.deployment.__main__ import render_all
 from trainvitals.views.deployment.files import find_deploy, folder_of, rules_file
@@ -286,7 +288,7 @@ def test_kubernetes_manifests_fit_its_schema(name: str) -> None:
 def test_every_setting_named_in_deployment_files_exists() -> None:
     from trainvitals.settings import TABLE
 
-    known = {row.variable for row in TABLE} | {"TRAINVITALS_RUNTIME_DIR"}
+    known = {row.variable for row in TABLE} | {"TRAINVITALS_RUNTIME_DIR", PACKAGE_VARIABLE}
     for path in DEPLOY.rglob("*"):
         if path.is_file():
             for name in re.findall(r"TRAINVITALS_[A-Z_]+", path.read_text()):
@@ -348,11 +350,56 @@ def test_terraform_lets_in_the_operator_only() -> None:
     assert "source_ranges = [var.operator_cidr]" in text and "0.0.0.0/0" not in text
 
 
+UNIT = DEPLOY / "systemd" / "trainvitals-agent.service"
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_systemd_accepts_the_unit(wrong: bool, tmp_path: Path) -> None:
-    text = (DEPLOY / "systemd" / "trainvitals-agent.service").read_text()
+    text = UNIT.read_text()
     here = text.replace("/opt/trainvitals/bin/python", sys.executable)
     (tmp_path / "trainvitals-agent.service").write_text(here.replace("ExecStart=", "ExecStrat=") if wrong else here)
     done = run("systemd-analyze", "verify", tmp_path / "trainvitals-agent.service")
     # It may have something to say about other units of the machine that ours waits for.
     assert (done.returncode != 0, "trainvitals-agent" in done.stderr) == (wrong, wrong), done.stderr
+
+
+def test_the_service_exposes_little_and_needs_no_new_systemd() -> None:
+    done = run("systemd-analyze", "security", "--offline=yes", UNIT)
+    score = re.search(r"Overall exposure level.*: ([\d.]+)", done.stdout)
+    assert score is not None and float(score[1]) < 4, done.stdout + done.stderr
+    lines = [line for line in UNIT.read_text().splitlines() if not line.startswith("#")]
+    assert not any("%d" in line for line in lines), "only from systemd 251 on"
+    assert "DeviceAllow=char-195 rw" in lines and "DeviceAllow=char-nvidia* rw" in lines, "the GPUs are reached"
+
+
+# -- what is installed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compose/Dockerfile", "compose/compose.yaml", "systemd/install.sh", "terraform/gcp/variables.tf",
+    ],
+)  # fmt: skip
+def test_one_variable_says_what_is_installed_and_nothing_is_taken_unasked(name: str) -> None:
+    text = (DEPLOY / name).read_text()
+    assert PACKAGE_VARIABLE in text
+    assert not re.search(r"pip install [^|\n]* trainvitals\b", text), "whoever takes that name on PyPI is not asked"
+
+
+def test_the_scripts_can_be_read_by_their_shells(tmp_path: Path) -> None:
+    install = DEPLOY / "systemd" / "install.sh"
+    assert run("sh", "-n", install).returncode == 0
+    text = (DEPLOY / "terraform" / "gcp" / "startup.sh.tftpl").read_text().replace("$${", "\0{")
+    for variable, value in {"package": "gs://bucket/x.whl", "stack": "true", "install": install.read_text()}.items():
+        text = text.replace(f"${{{variable}}}", value.replace("${", "\0{"))
+    assert "${" not in text
+    (tmp_path / "startup.sh").write_text(text.replace("\0{", "${"))
+    assert run("bash", "-n", tmp_path / "startup.sh").returncode == 0
+
+
+def test_the_script_for_servers_installs_nothing_that_it_was_not_told() -> None:
+    environ = {name: text for name, text in os.environ.items() if name != PACKAGE_VARIABLE}
+    script = DEPLOY / "systemd" / "install.sh"
+    done = subprocess.run(["sh", script], capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 1 and ("set TRAINVITALS_PACKAGE" in done.stderr or "as root" in done.stderr)

@@ -1,12 +1,13 @@
 # One GPU VM on Google Cloud with trainvitals and the whole stack on it, reachable from one address only.
-#   terraform init && terraform apply -var project=MY-PROJECT -var "operator_cidr=$(curl -s https://ifconfig.me)/32"
+#   terraform init
+#   terraform apply -var project=MY-PROJECT -var operator_cidr=203.0.113.7/32 -var TRAINVITALS_PACKAGE=../../../dist/trainvitals-0.1.0-py3-none-any.whl
 
 terraform {
   required_version = ">= 1.5"
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = "~> 6.0"
+      version = ">= 6.0, < 8.0"
     }
   }
 }
@@ -24,6 +25,9 @@ locals {
     a100 = "a2-highgpu-1g"
     h100 = "a3-highgpu-1g"
   }
+  # A file on this machine reaches the VM through a bucket; anything else is for pip to find.
+  is_file = fileexists(var.TRAINVITALS_PACKAGE)
+  package = local.is_file ? "gs://${google_storage_bucket.package[0].name}/${basename(var.TRAINVITALS_PACKAGE)}" : var.TRAINVITALS_PACKAGE
 }
 
 data "google_compute_image" "deep_learning" {
@@ -59,7 +63,30 @@ resource "google_compute_firewall" "operator" {
 
 resource "google_service_account" "vm" {
   account_id   = "${var.name}-vm"
-  display_name = "trainvitals VM, no rights of its own"
+  display_name = "trainvitals VM, may read its package and nothing else"
+}
+
+resource "google_storage_bucket" "package" {
+  count                       = local.is_file ? 1 : 0
+  name                        = "${var.project}-${var.name}-package"
+  location                    = var.region
+  force_destroy               = true
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+}
+
+resource "google_storage_bucket_object" "package" {
+  count  = local.is_file ? 1 : 0
+  bucket = google_storage_bucket.package[0].name
+  name   = basename(var.TRAINVITALS_PACKAGE)
+  source = var.TRAINVITALS_PACKAGE
+}
+
+resource "google_storage_bucket_iam_member" "vm" {
+  count  = local.is_file ? 1 : 0
+  bucket = google_storage_bucket.package[0].name
+  role   = "roles/storage.objectViewer"
+  member = google_service_account.vm.member
 }
 
 resource "google_compute_instance" "gpu" {
@@ -95,7 +122,7 @@ resource "google_compute_instance" "gpu" {
 
   service_account {
     email  = google_service_account.vm.email
-    scopes = ["logging-write", "monitoring-write"]
+    scopes = ["logging-write", "monitoring-write", "storage-ro"]
   }
 
   metadata = {
@@ -105,6 +132,11 @@ resource "google_compute_instance" "gpu" {
   }
 
   metadata_startup_script = templatefile("${path.module}/startup.sh.tftpl", {
-    version = var.trainvitals_version
+    package = local.package
+    stack   = var.stack
+    install = file("${path.module}/../../systemd/install.sh")
   })
+
+  # The script of the first start reads them.
+  depends_on = [google_storage_bucket_object.package, google_storage_bucket_iam_member.vm]
 }

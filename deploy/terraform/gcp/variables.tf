@@ -40,9 +40,9 @@ variable "name" {
 }
 
 variable "image_family" {
-  description = "Family of a deep learning image with the NVIDIA driver"
+  description = "Family of a deep learning image with the NVIDIA driver: Ubuntu 24.04 with Python 3.12"
   type        = string
-  default     = "common-cu124-debian-11-py310"
+  default     = "common-cu129-ubuntu-2404-nvidia-580"
 }
 
 variable "disk_gb" {
@@ -56,8 +56,13 @@ variable "spot" {
   default     = false
 }
 
-variable "trainvitals_version" {
-  description = "Version to install; empty for the newest"
+variable "TRAINVITALS_PACKAGE" {
+  description = "What is installed: a wheel or sdist on this machine, its URL, or a name in a package index such as trainvitals==0.1.0"
   type        = string
-  default     = ""
+}
+
+variable "stack" {
+  description = "Also Prometheus, Grafana and Alertmanager, in containers; without them the agent is a service of the VM"
+  type        = bool
+  default     = true
 }

@@ -92,14 +92,28 @@ def test_with_gpus_the_second_compose_file_is_used(tmp_path: Path) -> None:
     assert "COMPOSE_FILE=compose.yaml:compose.nvidia.yaml" in (tmp_path / "stack" / ".env").read_text()
 
 
-def test_stack_init_says_that_the_image_needs_a_wheel_and_how_to_get_one(tmp_path: Path) -> None:
+def test_stack_init_says_that_the_image_needs_a_package_and_how_to_get_one(tmp_path: Path) -> None:
     without = trainvitals("stack", "init", tmp_path / "without", "--no-nvidia").stdout
     assert "not on PyPI yet" in without and f"pip wheel --no-deps --wheel-dir {tmp_path / 'without'}" in without
     assert without.index("pip wheel") < without.index("docker compose up")
-    wheel = tmp_path / "trainvitals-0.1.0-py3-none-any.whl"
-    wheel.write_bytes(b"")
-    given = trainvitals("stack", "init", tmp_path / "given", "--no-nvidia", "--wheel", wheel).stdout
-    assert "PyPI" not in given and "docker compose up" in given and (tmp_path / "given" / wheel.name).exists()
+    absent = trainvitals("stack", "init", tmp_path / "absent", "--package", tmp_path / "absent.whl")
+    assert absent.returncode == 1 and "no such file" in absent.stderr and not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("how", ["flag", "variable"])
+@pytest.mark.parametrize(
+    "package", ["trainvitals-0.1.0-py3-none-any.whl", "trainvitals-0.1.0.tar.gz", "trainvitals==0.1.0"]
+)
+def test_one_variable_says_what_the_image_installs(how: str, package: str, tmp_path: Path) -> None:
+    is_file = "==" not in package
+    if is_file:
+        (tmp_path / package).write_bytes(b"")
+    given = str(tmp_path / package) if is_file else package
+    flags, environ = (("--package", given), {}) if how == "flag" else ((), {"TRAINVITALS_PACKAGE": given})
+    done = trainvitals("stack", "init", tmp_path / "stack", "--no-nvidia", *flags, **environ)
+    assert "PyPI" not in done.stdout and "docker compose up" in done.stdout, done.stderr
+    assert f"\nTRAINVITALS_PACKAGE='{package}'\n" in (tmp_path / "stack" / ".env").read_text()
+    assert (tmp_path / "stack" / package).exists() == is_file
 
 
 def test_stack_init_never_writes_over_anything(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Tested in tests/views/cli/test_deployment_commands.py."""
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import shutil
 import socket
@@ -22,6 +23,9 @@ _PARTS = {
 }
 _SECRETS = ("grafana_admin_password", "trainvitals_token")
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
+PACKAGE_VARIABLE = "TRAINVITALS_PACKAGE"
+"""What is installed: the same name in the Dockerfile, `.env`, install.sh, Terraform and the Helm chart."""
+_ARCHIVES = (".whl", ".tar.gz")
 
 
 def _add_init(parser: Parser) -> None:
@@ -31,7 +35,11 @@ def _add_init(parser: Parser) -> None:
         "--nvidia", action="store_true", default=None, help="use NVIDIA GPUs (default: if a driver is installed)"
     )
     gpu.add_argument("--no-nvidia", dest="nvidia", action="store_false", help="without")
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="trainvitals wheel to build the image from")
+    parser.add_argument(
+        "--package",
+        metavar="PACKAGE",
+        help=f"what the image installs: a wheel or sdist, its URL, or a name in a package index ({PACKAGE_VARIABLE})",
+    )
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -40,24 +48,28 @@ def _init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     if folder.exists() and any(folder.iterdir()):
         raise TrainvitalsError(f"{folder} is not empty", hint="choose another folder")
-    if arguments.wheel is not None and not arguments.wheel.is_file():
-        raise TrainvitalsError(f"no such wheel: {arguments.wheel}")
+    package = arguments.package or os.environ.get(PACKAGE_VARIABLE, "")
+    archive = Path(package)
+    if package.endswith(_ARCHIVES) and "://" not in package and not archive.is_file():
+        raise TrainvitalsError(f"no such file: {package}")
     deploy = find_deploy()
     for place, part in _PARTS.items():
         shutil.copytree(deploy / part, folder / place, dirs_exist_ok=True)
     for name in ("trainvitals.rules.base-units.yml", "trainvitals.rules.test.yml"):
         (folder / "prometheus" / name).unlink()
-    if arguments.wheel is not None:
-        shutil.copy(arguments.wheel, folder)
+    if archive.is_file():
+        shutil.copy(archive, folder)
+        package = archive.name
     _write_secrets(folder / "secrets")
     nvidia = NVIDIA_DEVICE.exists() if arguments.nvidia is None else arguments.nvidia
-    _write_environment(folder, nvidia)
+    _write_environment(folder, package, nvidia)
     print(f"wrote the stack to {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs")
-    if arguments.wheel is None:
+    if not package:
         print(
-            "trainvitals is not on PyPI yet: its image cannot be built without a wheel, and none was given (--wheel).\n"
-            f"Put one beside {folder / 'Dockerfile'} first, for example from a checkout of trainvitals:\n\n"
-            f"  pip wheel --no-deps --wheel-dir {folder} CHECKOUT\n\n"
+            "What the image installs is not given (--package), and trainvitals is not on PyPI yet. Put a wheel in it,\n"
+            f"for example from a checkout of trainvitals, and its name into {folder / '.env'}:\n\n"
+            f"  pip wheel --no-deps --wheel-dir {folder} CHECKOUT\n"
+            f"  {PACKAGE_VARIABLE}=trainvitals-VERSION-py3-none-any.whl\n\n"
             "then start it:\n"
         )
     else:
@@ -76,12 +88,14 @@ def _write_secrets(folder: Path) -> None:
         path.chmod(0o644)
 
 
-def _write_environment(folder: Path, nvidia: bool) -> None:
+def _write_environment(folder: Path, package: str, nvidia: bool) -> None:
     files = ["compose.yaml", *(["compose.nvidia.yaml"] if nvidia else [])]
     lines = [
         "# Read by docker compose.",
         f"COMPOSE_FILE={':'.join(files)}",
         f"STACK_HOST={socket.gethostname()}",
+        "# What the image installs: a wheel or sdist in this folder, its URL, or a name in a package index.",
+        f"{PACKAGE_VARIABLE}='{package}'",
         "# Simulated GPUs, to try the dashboards without a real one.",
         "SIMULATE_GPUS=0",
         "RETENTION=30d",
@@ -96,7 +110,7 @@ ACTIONS = (
     Action(
         "init",
         "create a folder with everything docker compose needs",
-        "trainvitals stack init ./stack --wheel dist/trainvitals-0.1.0-py3-none-any.whl",
+        "trainvitals stack init ./stack --package dist/trainvitals-0.1.0-py3-none-any.whl",
         _add_init,
         _init,
     ),

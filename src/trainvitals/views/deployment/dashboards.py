@@ -57,7 +57,7 @@ def _render(built: dashboard.Dashboard) -> str:
 
 def _number(panels: list[dict[str, Any]]) -> None:
     """Ids that stay when panels come and go, so that a link to a panel keeps leading to it: from its row and title."""
-    row, known = "", {}
+    row, known = "", dict[int, str]()
     for panel in panels:
         is_row = panel["type"] == "row"
         row = panel["title"] if is_row else row
