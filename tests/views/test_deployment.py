@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
 from trainvitals.views.cli.stack import PACKAGE_VARIABLE
-from trainvitals.views.deployment import rules
+from trainvitals.views.deployment import kubernetes, rules
 from trainvitals.views.deployment.__main__ import render_all
 from trainvitals.views.deployment.files import find_deploy, folder_of, rules_file
 from trainvitals.views.deployment.queries import queries_of
@@ -241,16 +243,54 @@ def test_provisioning_leads_to_the_files_of_the_stack() -> None:
     assert source["url"] == "http://prometheus:9090" and source["type"] == "prometheus"
 
 
-def test_kubernetes_manifests_fit_together() -> None:
-    folder = DEPLOY / "kubernetes"
-    listed = load_all(folder / "kustomization.yaml")[0]["resources"]
-    found = {(item["kind"], item["metadata"]["name"]): item for name in listed for item in load_all(folder / name)}
+# -- Kubernetes
+
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+PROGRAMS = Path(sys.executable).parent
+CHART = DEPLOY / kubernetes.CHART
+IMAGE = "registry.example.com/trainvitals"
+
+
+def by_name(text: str) -> Objects:
+    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
+
+
+@functools.cache
+def kustomize(platform: str) -> Objects:
+    done = run(PROGRAMS / "kubectl", "kustomize", DEPLOY / "kubernetes" / platform)
+    assert done.returncode == 0, done.stderr
+    return by_name(done.stdout)
+
+
+def render_chart(**values: str) -> Objects:
+    done = render_values(**{"image.repository": IMAGE, **values})
+    assert done.returncode == 0, done.stderr
+    return by_name(done.stdout)
+
+
+def render_values(**values: str) -> subprocess.CompletedProcess[str]:
+    given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    return run(PROGRAMS / "helm", "template", "trainvitals", CHART, "--namespace", "trainvitals", *given)
+
+
+def validate(item: dict[str, Any]) -> None:
+    import kubernetes_validate
+
+    if not item["apiVersion"].startswith("monitoring.coreos.com/"):
+        kubernetes_validate.validate(item, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("platform", kubernetes.PLATFORMS, ids=lambda platform: platform.name)
+def test_kubernetes_manifests_fit_together_and_fit_the_schema(platform: kubernetes.Platform) -> None:
+    found = kustomize(platform.name)
     for item in found.values():
-        assert item["apiVersion"] and item["kind"] and item["metadata"]["name"]
+        validate(item)
     daemon = found["DaemonSet", "trainvitals"]["spec"]
     pod = daemon["template"]
     assert daemon["selector"]["matchLabels"] == pod["metadata"]["labels"]
     container = pod["spec"]["containers"][0]
+    assert container["image"].startswith(f"{IMAGE}:")
     ports = {port["name"] for port in container["ports"]}
     service = found["Service", "trainvitals"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
@@ -259,30 +299,114 @@ def test_kubernetes_manifests_fit_together() -> None:
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert pod["spec"]["serviceAccountName"] == found["ServiceAccount", "trainvitals"]["metadata"]["name"]
-    mounts = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
-    assert container["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
-    role = found["Role", "trainvitals-token-reader"]["rules"]
-    assert role == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["trainvitals-token"], "verbs": ["get"]}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts.keys() == {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert mounts["pod-resources"] == {
+        "name": "pod-resources", "mountPath": "/var/lib/kubelet/pod-resources", "readOnly": True
+    }  # fmt: skip
+    assert found["Role", "trainvitals-token-reader"]["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [kubernetes.TOKEN], "verbs": ["get"]}
     ]
-    example = load_all(folder / "training-pod.yaml")[0]
-    watched = found["PodMonitor", "trainvitals-trainings"]["spec"]
-    assert watched["selector"]["matchLabels"].items() <= example["metadata"]["labels"].items()
-    fields = [
-        item["valueFrom"]["fieldRef"]["fieldPath"]
-        for item in example["spec"]["containers"][0]["env"]
-        if "valueFrom" in item
-    ]
+
+
+def test_each_platform_reaches_the_gpus_in_its_own_way() -> None:
+    pods = {
+        row.name: kustomize(row.name)["DaemonSet", "trainvitals"]["spec"]["template"]["spec"]
+        for row in kubernetes.PLATFORMS
+    }
+    assert {name: pod.get("runtimeClassName") for name, pod in pods.items()} == {
+        "operator": "nvidia", "gke": None, "eks": None, "aks": None
+    }  # fmt: skip
+    for name, pod in pods.items():
+        container = pod["containers"][0]
+        security, libraries = container["securityContext"], [item["name"] for item in container["env"]]
+        assert security["readOnlyRootFilesystem"] and "requests" in container["resources"]
+        assert "nvidia.com/gpu" not in container["resources"]["limits"], "it must not take a GPU from a training"
+        assert security.get("privileged", False) == (name == "gke") == ("LD_LIBRARY_PATH" in libraries)
+        if name != "gke":
+            assert security["capabilities"] == {"drop": ["ALL"]} and not security["allowPrivilegeEscalation"]
+
+
+def test_no_pod_of_a_tenant_has_the_token_of_the_fleet() -> None:
+    for name in ("training-pod", "training-monitor"):
+        text = (DEPLOY / "kubernetes" / f"{name}.yaml").read_text()
+        assert "trainvitals-training-token" in text and kubernetes.TOKEN not in text
+    (example,) = load_all(DEPLOY / "kubernetes" / "training-pod.yaml")
+    validate(example)
+    (monitor,) = load_all(DEPLOY / "kubernetes" / "training-monitor.yaml")
+    assert "namespaceSelector" not in monitor["spec"], "a token is for the pods of its own namespace"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= example["metadata"]["labels"].items()
+    container = example["spec"]["containers"][0]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in {port["name"] for port in container["ports"]}
+    fields = [item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"] if "valueFrom" in item]
     assert {"metadata.name", "metadata.namespace", "spec.nodeName"} <= set(fields)
 
 
-@pytest.mark.parametrize("name", ["namespace", "rbac", "daemonset", "service", "training-pod"])
-def test_kubernetes_manifests_fit_its_schema(name: str) -> None:
-    import kubernetes_validate
+@pytest.mark.parametrize("platform", kubernetes.PLATFORMS, ids=lambda platform: platform.name)
+def test_the_chart_makes_what_kustomize_makes(platform: kubernetes.Platform) -> None:
+    made, plain = render_chart(platform=platform.name), kustomize(platform.name)
+    for kind in ("DaemonSet", "Service", "ServiceMonitor"):
+        assert made[kind, "trainvitals"]["spec"] == plain[kind, "trainvitals"]["spec"], kind
+    for item in made.values():
+        validate(item)
 
-    for item in load_all(DEPLOY / "kubernetes" / f"{name}.yaml"):
-        kubernetes_validate.validate(item, kubernetes_validate.latest_version(), strict=True)
+
+def test_the_chart_has_rules_dashboards_and_monitors_of_trainings() -> None:
+    for spelling in SPELLINGS:
+        made = render_chart(names=spelling, **{"trainings.namespaces": "{vision}"})
+        rule = made["PrometheusRule", "trainvitals"]
+        assert rule["spec"] == load_all(DEPLOY / rules_file(spelling))[0]
+        shown = [item for (kind, _), item in made.items() if kind == "ConfigMap"]
+        assert {json.loads(text)["uid"] for item in shown for text in item["data"].values()} == {
+            board["uid"] for board in boards(spelling).values()
+        }
+        assert all(item["metadata"]["labels"]["grafana_dashboard"] == "1" for item in shown)
+        monitor = made["PodMonitor", "trainvitals-trainings"]
+        assert monitor["metadata"]["namespace"] == "vision"
+        assert monitor["spec"] == load_all(DEPLOY / "kubernetes" / "training-monitor.yaml")[0]["spec"]
+        (agent,) = made["DaemonSet", "trainvitals"]["spec"]["template"]["spec"]["containers"]
+        given = {item["name"]: item.get("value") for item in agent["env"]}
+        assert given.get("TRAINVITALS_PROMETHEUS_NAMES", "mb") == spelling
+
+
+def test_values_of_the_chart_reach_the_pod() -> None:
+    values = {
+        "TRAINVITALS_PACKAGE": "trainvitals==0.1.0", "port": "9201", "token.existingSecret": "mine",
+        "privileged": "true", "tolerations[0].key": "mine",
+        "env[0].name": "TRAINVITALS_PROMETHEUS_COMPAT", "env[0].value": "dcgm",
+        "monitors.labels.release": "stack", "priorityClassName": "high", "nodeSelector.pool": "gpu",
+    }  # fmt: skip
+    made = render_chart(**values)
+    for item in made.values():
+        validate(item)
+    pod = made["DaemonSet", "trainvitals"]["spec"]["template"]["spec"]
+    (install,), (agent,) = pod["initContainers"], pod["containers"]
+    assert {"name": "TRAINVITALS_PACKAGE", "value": "trainvitals==0.1.0"} in install["env"]
+    assert install["image"] == agent["image"] == "python:3.13-slim-trixie"
+    environ = {item["name"]: item.get("value") for item in agent["env"]}
+    assert environ["TRAINVITALS_PROMETHEUS_PORT"] == "9201" and environ["TRAINVITALS_PROMETHEUS_COMPAT"] == "dcgm"
+    assert agent["ports"] == [{"name": "metrics", "containerPort": 9201, "hostPort": 9201}]
+    assert agent["securityContext"]["privileged"] and "capabilities" not in agent["securityContext"]
+    assert {mount["name"] for mount in agent["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert [toleration["key"] for toleration in pod["tolerations"]] == ["nvidia.com/gpu", "sku", "mine"]
+    assert pod["nodeSelector"] == {"pool": "gpu"} and pod["priorityClassName"] == "high"
+    assert ("Secret", "trainvitals-token") not in made and pod["volumes"][0]["secret"]["secretName"] == "mine"
+    monitor = made["ServiceMonitor", "trainvitals"]
+    assert monitor["spec"]["endpoints"][0]["authorization"]["credentials"]["name"] == "mine"
+    assert monitor["metadata"]["labels"]["release"] == "stack"
+    without = render_chart(**{f"{part}.enabled": "false" for part in ("monitors", "rules", "dashboards")})
+    assert {kind for kind, _ in without} == {"DaemonSet", "Service", "ServiceAccount", "Secret"}
+
+
+def test_helm_accepts_the_chart_and_says_what_is_wrong_with_values() -> None:
+    done = run(PROGRAMS / "helm", "lint", "--strict", CHART, "--set", f"image.repository={IMAGE}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "set image.repository" in render_values().stderr
+    for wrong in ({"platform": "gcp"}, {"names": "bytes"}, {"port": "0"}, {"imagee.repository": "x"}):
+        assert "schema" in render_values(**{"image.repository": IMAGE, **wrong}).stderr, wrong
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    assert schema.keys() - {"global"} == load_all(CHART / "values.yaml")[0].keys()
+    assert schema["platform"]["enum"] == [platform.name for platform in kubernetes.PLATFORMS]
 
 
 def test_every_setting_named_in_deployment_files_exists() -> None:
@@ -379,12 +503,21 @@ def test_the_service_exposes_little_and_needs_no_new_systemd() -> None:
     "name",
     [
         "compose/Dockerfile", "compose/compose.yaml", "systemd/install.sh", "terraform/gcp/variables.tf",
+        f"{kubernetes.CHART}/values.yaml", f"{kubernetes.CHART}/values.schema.json",
     ],
 )  # fmt: skip
 def test_one_variable_says_what_is_installed_and_nothing_is_taken_unasked(name: str) -> None:
     text = (DEPLOY / name).read_text()
     assert PACKAGE_VARIABLE in text
     assert not re.search(r"pip install [^|\n]* trainvitals\b", text), "whoever takes that name on PyPI is not asked"
+
+
+def test_extras_that_are_installed_are_those_of_the_package() -> None:
+    (requirement,) = re.findall(r"trainvitals\[([\w,]+)\]", (DEPLOY / "compose" / "Dockerfile").read_text())
+    (in_chart,) = re.findall(r"trainvitals\[([\w,]+)\]", (CHART / "templates" / "daemonset.yaml").read_text())
+    assert requirement == in_chart
+    known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(requirement.split(",")) <= known.keys()
 
 
 def test_the_scripts_can_be_read_by_their_shells(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@ from pathlib import Path
 
 from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS
-from trainvitals.views.deployment import dashboards, rules
+from trainvitals.views.deployment import dashboards, kubernetes, rules
 from trainvitals.views.deployment.files import folder_of, rules_file
 
 
 def render_all() -> dict[str, str]:
     """Path inside `deploy/` -> content, of everything that is generated."""
-    found = {}
+    found = kubernetes.render_all()
     for spelling in SPELLINGS:
-        for name, text in dashboards.build_all(spelling).items():
-            found[f"{folder_of(spelling)}/{name}"] = text
-        found[rules_file(spelling)] = rules.render(spelling, Conditions())
+        made = {f"{folder_of(spelling)}/{name}": text for name, text in dashboards.build_all(spelling).items()}
+        made[rules_file(spelling)] = rules.render(spelling, Conditions())
+        found |= made
+        # A chart has its files inside it.
+        found |= {f"{kubernetes.CHART}/files/{name}": text for name, text in made.items()}
     return found
 
 
