@@ -375,13 +375,17 @@ def test_values_of_the_chart_reach_the_pod() -> None:
         "privileged": "true", "tolerations[0].key": "mine",
         "env[0].name": "TRAINVITALS_PROMETHEUS_COMPAT", "env[0].value": "dcgm",
         "monitors.labels.release": "stack", "priorityClassName": "high", "nodeSelector.pool": "gpu",
+        "runtimeClassName": "none", "podAnnotations.team": "infra",
     }  # fmt: skip
     made = render_chart(**values)
     for item in made.values():
         validate(item)
-    pod = made["DaemonSet", "trainvitals"]["spec"]["template"]["spec"]
+    template = made["DaemonSet", "trainvitals"]["spec"]["template"]
+    pod = template["spec"]
+    assert template["metadata"]["annotations"] == {"team": "infra"} and "runtimeClassName" not in pod
     (install,), (agent,) = pod["initContainers"], pod["containers"]
     assert {"name": "TRAINVITALS_PACKAGE", "value": "trainvitals==0.1.0"} in install["env"]
+    assert {"name": "TRAINVITALS_PROMETHEUS_COMPAT", "value": "dcgm"} in install["env"]  # as PIP_INDEX_URL would be
     assert install["image"] == agent["image"] == "python:3.13-slim-trixie"
     environ = {item["name"]: item.get("value") for item in agent["env"]}
     assert environ["TRAINVITALS_PROMETHEUS_PORT"] == "9201" and environ["TRAINVITALS_PROMETHEUS_COMPAT"] == "dcgm"
