@@ -29,6 +29,7 @@ AREAS = {
     "Benchmarks of models": ("bench/",),
     "The page": ("views/web/", "views/test_many_runs.py", "views/test_media.py"),
     "Terminal and commands": ("views/cli/", "views/tui/"),
+    "Other machines": ("lab/",),
     "Settings": ("test_settings.py",),
     "Other users": ("test_rights.py", "test_redaction.py"),
 }

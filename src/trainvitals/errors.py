@@ -40,6 +40,10 @@ class AgentError(TrainvitalsError):
     """The agent could not be started, reached or stopped."""
 
 
+class MachineError(TrainvitalsError):
+    """Another machine could not be asked: it is down, slow, refuses, or answers what makes no sense."""
+
+
 def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
     """`no GPU 7; available: 0, 1`."""
     word = "GPU" if len(missing) == 1 else "GPUs"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from trainvitals.errors import SettingError
 from trainvitals.settings.channels import find_channel
-from trainvitals.settings.kinds import Kind
+from trainvitals.settings.kinds import TEXTS, Kind
 from trainvitals.settings.secrets import PLACES, Environment, is_reference, read_inside, read_secret
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -180,3 +180,17 @@ def _parse_pages(value: object) -> tuple[Address, ...]:
 
 
 PAGES: Kind[tuple[Address, ...]] = Kind("list of URLs", _parse_pages, ADDRESSES.format)
+
+
+def _parse_hosts(value: object) -> tuple[str, ...]:
+    expected = "a list of machines such as gpu1, alice@gpu3 or https://gpu4:8080; env:NAME for an address with a token"
+    try:
+        found = TEXTS.parse(value)
+    except ValueError:
+        raise ValueError(expected) from None
+    if any("://" in text and "@" in text for text in found):
+        raise ValueError(expected)
+    return found
+
+
+HOSTS: Kind[tuple[str, ...]] = Kind("list of machines", _parse_hosts, TEXTS.format)

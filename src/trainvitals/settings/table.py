@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 from trainvitals.errors import SettingError
-from trainvitals.settings.addresses import ADDRESSES, PAGES, Address
+from trainvitals.settings.addresses import ADDRESSES, HOSTS, PAGES, Address
 from trainvitals.settings.kinds import (
     FOLDER,
     GPUS,
@@ -283,6 +283,12 @@ class Settings:
         choices("wandb", "mlflow", "otlp"),
         "Clients of other trackers that may log to this server (docs/trackers.md)",
     )
+    # Other machines: docs/machines.md
+    hosts = Setting(
+        (), HOSTS, "Machines that `top`, `runs` and `serve` show: names for ssh, addresses of servers, `local`"
+    )
+    remote_command = Setting("trainvitals", TEXT, "The program on machines that are reached by ssh")
+
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
     price_currency = optional(TEXT, "Currency of the prices, such as USD")

@@ -10,10 +10,12 @@ from typing import Any
 
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
+from trainvitals.views.cli.hosts import add_hosts, open_far_runs
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
@@ -62,6 +64,7 @@ def add_arguments(parser: Parser) -> None:
         help="exit with code 3 if any metric is significantly worse than the baseline, by PERCENT or more (default: 0)",
     )
     parser.add_settings("dir")
+    add_hosts(parser)
 
 
 def _percent_or_run(text: str) -> float | str:
@@ -80,11 +83,14 @@ def execute(arguments: argparse.Namespace) -> int:
         runs, limit = _in_order(arguments.words, [*runs, limit]), 0.0
     if limit is not None and not limit >= 0:
         raise UsageError("--fail-on-regression takes a percentage of 0 or more")
-    root = Path(resolve_settings(arguments).dir)
-    runs = _expand(runs, root)
+    settings = resolve_settings(arguments)
+    root = Path(settings.dir)
+    runs = runs if arguments.host else _expand(runs, root)
     if len(runs) < 2:
         raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
-    found = describe_comparison(find_runs(runs, root), [], points=4)
+    opened: Sequence[tuple[str, Reader]]
+    opened = open_far_runs(runs, arguments, settings) if arguments.host else find_runs(runs, root)
+    found = describe_comparison(opened, [], points=4)
     if arguments.json:
         _print_json(found)
     else:

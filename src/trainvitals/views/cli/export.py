@@ -13,6 +13,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
+from trainvitals.views.cli.hosts import add_hosts, open_far_runs
 from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
@@ -78,6 +79,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_settings("wandb_run_name", "wandb_offline", "dir")
+    add_hosts(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -89,7 +91,14 @@ def execute(arguments: argparse.Namespace) -> int:
         return send(arguments.run, arguments.to, resolve_settings(arguments))
     from trainvitals.journal.reader import open_run  # numpy, which no `--help` waits for
 
-    reader = open_run(arguments.run, resolve_settings(arguments).dir)
+    settings = resolve_settings(arguments)
+    reader: Reader
+    if arguments.host:
+        if arguments.format == ARCHIVE:
+            raise UsageError("an archive is made of a folder of this machine", hint="other formats: --format parquet")
+        ((_, reader),) = open_far_runs([arguments.run], arguments, settings)
+    else:
+        reader = open_run(arguments.run, settings.dir)
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.format in ("parquet", ARCHIVE) and is_terminal(sys.stdout):
         word = {"parquet": "Parquet", ARCHIVE: "an archive"}[arguments.format]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
+from trainvitals.views.cli.hosts import add_hosts, open_far_runs
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_search import MAX_COMPARED
 
 if TYPE_CHECKING:  # numpy, which no `--help` waits for
+    from trainvitals.journal.contracts import Reader
     from trainvitals.journal.reader import RunReader
 
 DESCRIPTION = (
@@ -61,6 +64,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_settings("dir", "price_gpu_hour", "price_kwh", "price_currency")
+    add_hosts(parser)
     parser.add_config()
 
 
@@ -68,7 +72,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.report import document
 
     settings = resolve_settings(arguments)
-    runs = find_runs(arguments.run, Path(settings.dir))
+    runs: Sequence[tuple[str, Reader]]
+    if arguments.host:
+        runs = open_far_runs(arguments.run, arguments, settings)
+    else:
+        runs = find_runs(arguments.run, Path(settings.dir))
     target = Path(arguments.output)
     format = arguments.format or document.SUFFIXES.get(target.suffix.lower(), "html")
     if arguments.output == "-" and not arguments.format:
@@ -99,7 +107,7 @@ def find_runs(references: list[str], root: Path) -> list[tuple[str, RunReader]]:
 
 
 def _draw_markdown(
-    runs: list[tuple[str, RunReader]], target: Path, settings: Settings, theme: str
+    runs: Sequence[tuple[str, Reader]], target: Path, settings: Settings, theme: str
 ) -> dict[Path, bytes]:
     from trainvitals.views.report import document
 

@@ -26,6 +26,7 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
+from trainvitals.views.cli.hosts import add_hosts, find_machines, print_trouble
 from trainvitals.views.cli.terminal import (
     SEVERITY_STYLES,
     Cell,
@@ -43,7 +44,7 @@ from trainvitals.views.data.run_rows import list_json
 from trainvitals.views.data.run_search import STATUSES, SearchError, find_unknown, parse_search, search_rows
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
-    from trainvitals.journal.contracts import Reader
+    from trainvitals.journal.contracts import Reader, Runs
     from trainvitals.views.data.shapes import RowJson
 
 # -- list
@@ -63,6 +64,7 @@ def _add_list(parser: Parser) -> None:
         help="show the newest N (default: all; 50 on a terminal)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, oldest first")
+    add_hosts(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -73,12 +75,17 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _print_list(arguments: argparse.Namespace) -> int:
-    runs = FolderRuns(Path(resolve_settings(arguments).dir))
+    settings = resolve_settings(arguments)
+    machines = find_machines(arguments, settings)
+    runs: Runs = machines if machines is not None else FolderRuns(Path(settings.dir))
     try:
         parts = parse_search(" ".join(arguments.query))
     except SearchError as error:
         raise UsageError(error.message, hint=error.hint) from error
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
+    if machines is not None:
+        machines.wait()
+        print_trouble(machines)
     keys = runs.list_keys()
     keys.reverse()
     is_filtered = bool(parts or arguments.project or arguments.status)
@@ -108,7 +115,7 @@ def _print_list(arguments: argparse.Namespace) -> int:
         print_line(f"no runs in {runs.place}")
         print_error("  start one: trainvitals run -- python train.py")
         return 0
-    print(_draw_list(found))
+    print(_draw_list(found, with_hosts=machines is not None))
     if left_out:
         print_line(f"{left_out:,} older runs not shown: use --limit N")
     return 0
@@ -120,12 +127,14 @@ _JSON_KEYS = (
 )
 
 
-def _as_json(row: RowJson, runs: FolderRuns) -> dict[str, Any]:
-    plain = {**row, "kind": row["kind"] or None, "last_step": row["step"], "folder": str(runs.folder(row["key"]))}
+def _as_json(row: RowJson, runs: Runs) -> dict[str, Any]:
+    # A folder's name needs no look into it.
+    place = str(runs.folder(row["key"])) if isinstance(runs, FolderRuns) else runs.describe(row["key"]).place
+    plain = {**row, "kind": row["kind"] or None, "last_step": row["step"], "folder": place}
     return {key: plain[key] for key in _JSON_KEYS}
 
 
-def _draw_list(found: list[RowJson]) -> str:
+def _draw_list(found: list[RowJson], *, with_hosts: bool = False) -> str:
     # The one that most of them logged: a list has room for one.
     metric = next(iter(order_metrics(row["summary"] for row in found)), None)
     rows = [
@@ -139,20 +148,22 @@ def _draw_list(found: list[RowJson]) -> str:
             quantities.format_duration(row["seconds"]),
             quantities.format_clock(parse_time(row["started"])),
             one_line(row["project"]),
+            *((one_line(row["key"].partition(":")[0]),) if with_hosts else ()),
             Cell(_remark(row), "dim"),
         )
         for row in found
     ]
     titles = (shorten(one_line(metric), 20),) if metric is not None else ()
-    header = ("name", "run id", "status", "problems", "last step", *titles, "time", "started", "project", "")
+    hosts = ("machine",) if with_hosts else ()
+    header = ("name", "run id", "status", "problems", "last step", *titles, "time", "started", "project", *hosts, "")
     end = len(header) - 1
     return draw_table(
         header,
         rows,
         paint=Paint(sys.stdout),
         columns=width(sys.stdout) if is_terminal(sys.stdout) else None,
-        right=range(4, end - 2),
-        optional=(end, end - 1, end - 2, end - 3, 4, 0, *((5,) if metric is not None else ())),
+        right=range(4, end - 2 - len(hosts)),
+        optional=(end, *(end - place - len(hosts) for place in (1, 2, 3)), 4, 0, *((5,) if metric is not None else ())),
     )
 
 
@@ -185,6 +196,7 @@ def _add_show(parser: Parser) -> None:
     parser.add_argument(
         "--patch", action="store_true", help="print what was changed since the run's commit, for git apply"
     )
+    add_hosts(parser)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -194,10 +206,16 @@ def _show(arguments: argparse.Namespace) -> int:
     from trainvitals.views.data.diagnosis import read_findings
 
     settings = resolve_settings(arguments)
-    reader = open_run(arguments.run, settings.dir)
+    reader: Reader
+    runs: Runs = FolderRuns(Path(settings.dir))
+    if arguments.host and (machines := find_machines(arguments, settings)) is not None:
+        machines.wait()
+        runs, reader = machines, machines.open(machines.find(arguments.run))
+    else:
+        reader = open_run(arguments.run, settings.dir)
     if arguments.patch:
         return _print_patch(reader)
-    summary = read_summary(reader, FolderRuns(Path(settings.dir)))
+    summary = read_summary(reader, runs)
     diagnosis = read_findings(reader, settings)
     price = read_price(reader, summary, settings)
     if arguments.json:

@@ -60,6 +60,7 @@ class AboutJson(TypedDict):
     root: str
     allow_edit: bool
     runs: int
+    machines: Annotated[list[str], "Whose runs these are; empty: of this one alone"]
 
 
 # -- the dashboard
@@ -283,6 +284,44 @@ class AlertsJson(TypedDict):
 class MachineJson(TypedDict):
     written: str | None
     samples: list[Annotated[Plain, Wire(LatestSample)]]
+
+
+class GpuNowJson(TypedDict):
+    index: str
+    name: str
+    values: Annotated[dict[str, float], "By the names of the catalog's `gpu` table; those that are known"]
+    problem: Annotated[str, "Why there is no new sample, or its state; empty if it is well"]
+    simulated: bool
+
+
+class MachineNowJson(TypedDict):
+    """One of the machines of `--host`, as it answered last."""
+
+    name: Annotated[str, "The keys of its runs begin with it and a colon"]
+    state: Annotated[str, "`up`, `connecting`, `slow`, `down` or `incompatible`"]
+    detail: Annotated[str, "Why it is not up"]
+    hint: Annotated[str, "What to do about that"]
+    version: str
+    host: Annotated[str, "What it calls itself"]
+    place: Annotated[str, "Where it keeps its runs"]
+    heard: Annotated[float | None, "When it answered last, in seconds since 1970"]
+    origin: Annotated[str, "`agent`, `own sampling`, or empty if nothing is measured there"]
+    age: Annotated[float | None, "Seconds since the numbers were written, when it answered last"]
+    current: Annotated[bool, "Whether the numbers are those of now"]
+    gpus: list[GpuNowJson]
+    values: Annotated[dict[str, float], "Of the host, by the names of the catalog's `system` table"]
+    utilization_percent: Annotated[float | None, "Mean of the GPUs"]
+    memory_used_mb: Annotated[float | None, "Of all GPUs together"]
+    memory_total_mb: float | None
+    power_draw_watts: float | None
+    runs: Annotated[int | None, "Null until it has answered, as the next two"]
+    live: Annotated[int | None, "Runs that have not ended"]
+    firing: Annotated[int | None, "Alerts of these that fire"]
+
+
+class MachinesJson(TypedDict):
+    machines: Annotated[list[MachineNowJson], "Empty without `--host`"]
+    now: float
 
 
 # -- series

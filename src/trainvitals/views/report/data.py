@@ -55,7 +55,7 @@ def make_data(runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices
     """Everything about one run, or several side by side, the first being the baseline."""
     share = POINTS // max(len(runs), 1)
     data: ReportDataJson = {
-        "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
+        "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs), "machines": []},
         "panels": dashboard.describe_panels(conditions),
         "runs": {key: _describe(key, reader, share, conditions, prices) for key, reader in runs},
         "written": format_time(time.time()),

@@ -1,0 +1,121 @@
+"""`--host`: the runs and the hardware of other machines, for every command that shows any."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.documents.latest import read_agent, read_latest
+from trainvitals.journal.encoding import parse_time
+from trainvitals.safe_text import one_line
+from trainvitals.settings import Settings
+from trainvitals.stderr import print_error, print_line
+from trainvitals.views.cli.arguments import Parser, UsageError
+
+if TYPE_CHECKING:
+    from trainvitals.journal.contracts import Reader
+    from trainvitals.lab.runs import MachineRuns
+    from trainvitals.views.tui.own_sampling import OwnSampling
+
+HELP = "machine to show, by ssh or by the address of its server; 'local' is this one; may be repeated"
+FRESH_SECONDS = 5.0
+"""An agent that has not written for this long is treated as absent."""
+SAMPLING_SECONDS = 1.0
+
+
+def add_hosts(parser: Parser) -> None:
+    parser.add_argument("--host", metavar="MACHINE", action="append", default=[], help=HELP)
+
+
+def find_machines(arguments: argparse.Namespace, settings: Settings) -> MachineRuns | None:
+    """Those of the flags, else of the settings; None if that is only this machine, which needs nobody in between."""
+    named: Sequence[str] = arguments.host or settings.hosts
+    if not named or list(named) == ["local"]:
+        return None
+    from trainvitals.lab.places import parse_places
+    from trainvitals.lab.runs import open_machines
+
+    places = parse_places(named)
+    hardware = HardwareHere()
+    runs = open_machines(places, settings.remote_command, Path(settings.dir), hardware.read)
+    runs.start()
+    return runs
+
+
+def open_far_runs(
+    references: Sequence[str], arguments: argparse.Namespace, settings: Settings
+) -> list[tuple[str, Reader]]:
+    """The runs of these machines, each under its key; raises RunNotFound, with the machines that cannot be asked."""
+    runs = find_machines(arguments, settings)
+    if runs is None:  # `--host local`
+        raise UsageError("--host local is what is read without --host")
+    runs.wait()
+    keys = [runs.find(reference) for reference in references]
+    if len(set(keys)) < len(keys):
+        raise UsageError("the same run is given twice")
+    return [(key, runs.open(key)) for key in keys]
+
+
+def print_trouble(runs: MachineRuns) -> None:
+    """On standard error, of each machine that cannot be asked: why, and what to do."""
+    from trainvitals.lab.runs import summarize_trouble
+
+    for error in summarize_trouble(runs.states):
+        print_line(one_line(error.message))
+        if error.hint:
+            print_error(f"  {one_line(error.hint)}")
+
+
+class HardwareHere:
+    """The hardware of this machine now: what the agent measured, or where none runs, what is measured here from the
+    first question on."""
+
+    def __init__(self, *, samples: bool = True) -> None:
+        """Without `samples`, nothing is measured where no agent runs."""
+        self._samples = samples
+        self._own: OwnSampling | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> Mapping[str, Any]:
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Mapping[str, Any]:
+        agent = latest = None
+        try:
+            agent = read_agent()
+            latest = read_latest(agent) if agent is not None else None
+        except TrainvitalsError:
+            pass  # no runtime folder, so no agent
+        written = parse_time(latest.written) if latest is not None else None
+        age = time.time() - written if written is not None else None
+        about = agent.as_json() if agent is not None else None
+        if latest is not None and age is not None and abs(age) <= FRESH_SECONDS:
+            self.end()
+            samples = {unit: sample.as_json() for unit, sample in latest.samples.items()}
+            reasons = {unit: health.reason for unit, health in latest.sources.items() if health.reason}
+            return {"origin": "agent", "age": max(age, 0.0), "agent": about, "samples": samples, "reasons": reasons}
+        if not self._samples:
+            return {"origin": "", "age": None, "agent": about}
+        own = self._own = self._own or _make_sampling()
+        found, missing = own.read(SAMPLING_SECONDS)
+        samples = {unit: sample.as_json() for unit, sample in found.items()}
+        return {"origin": "own sampling", "age": 0.0, "agent": about, "samples": samples, "reasons": missing}
+
+    def end(self) -> None:
+        if self._own is not None:
+            self._own.end()
+            self._own = None
+
+
+def _make_sampling() -> OwnSampling:
+    from trainvitals.sources import World
+    from trainvitals.views.tui.options import TopOptions
+    from trainvitals.views.tui.own_sampling import OwnSampling
+
+    return OwnSampling(TopOptions(), World())

@@ -1,0 +1,29 @@
+"""Runs of an earlier version, and machines behind a real ssh server."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sshd import SshWorld
+
+BEFORE = Path(__file__).parents[1] / "data" / "runs_before"
+
+
+@pytest.fixture(scope="session")
+def old_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of an earlier version: sealed, resumed, of several ranks, monitored, live, damaged."""
+    place = tmp_path_factory.mktemp("far") / "runs"
+    shutil.copytree(BEFORE, place)
+    return place
+
+
+@pytest.fixture
+def ssh_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshWorld]:
+    """An `ssh` that knows the machines that a test adds."""
+    world = SshWorld(tmp_path / "ssh")
+    monkeypatch.setenv("PATH", world.path)
+    yield world
+    world.end()
