@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.palette import PALETTES
-from trainvitals.views.tui.view import PAGES
+from trainvitals.views.tui.view import MACHINES, PAGES
 
 PAGE = Path(__file__).parents[3] / "docs" / "top.md"
 BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->"
@@ -32,7 +32,7 @@ def test_every_key_is_documented_as_it_is() -> None:
 
 def test_every_page_and_theme_is_documented() -> None:
     text = PAGE.read_text()
-    for number, (_, title) in enumerate(PAGES, 1):
+    for number, (_, title) in enumerate((*PAGES, MACHINES), 1):
         assert f"| `{number}` | {title} |" in text
     for palette in PALETTES:
         assert f"`{palette.name}`" in text

@@ -17,7 +17,7 @@ from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import BOX, KEYS, find_action, press
 from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.snapshot import Chart, Line, ProcessRow, RunState, Snapshot
-from trainvitals.views.tui.view import PAGES, View
+from trainvitals.views.tui.view import MACHINES, PAGES, View
 
 SIZE = Size(100, 30)
 LOSS = Chart(BY_ID["loss"], "step", (Line("loss", "", np.arange(101.0), np.ones(101)),), 1)
@@ -53,7 +53,7 @@ def press_all(desk: Paper, *keys: str) -> None:
 def test_a_key_means_one_thing_on_a_page() -> None:
     bound = Counter((key.on, name) for key in KEYS for name in key.keys)
     assert [key for key, count in bound.items() if count > 1] == []
-    assert {key.on for key in KEYS} <= {"", BOX, *(name for name, _ in PAGES)}
+    assert {key.on for key in KEYS} <= {"", BOX, *(name for name, _ in (*PAGES, MACHINES))}
 
 
 def test_what_a_key_does_on_one_page_only_is_explained() -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import sys
 from pathlib import Path
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.contracts import RunRef
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
+from trainvitals.views.cli.hosts import add_hosts, find_machines, print_trouble
 
 DESCRIPTION = (
     "Hardware and training on one screen. Without RUN: this machine and its active runs; with RUN: that run, live "
-    "or finished. Reads the run folder and the agent's latest samples, or samples by itself if no agent is running."
+    "or finished; with --host: other machines and their runs. Reads the run folder and the agent's latest samples, or "
+    "samples by itself if no agent is running."
 )
 EXAMPLES = """
 trainvitals top                            # this machine
 trainvitals top latest                     # the newest run
 trainvitals top --gpu 0 --interval 0.5
+trainvitals top --host gpu1 --host gpu2    # other machines, over ssh
 trainvitals top --once                     # one frame as text
 trainvitals top --json | jq .gpus          # one frame as JSON
 """
@@ -33,13 +38,19 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one frame as JSON and exit")
     parser.add_argument("--readonly", action="store_true", help="do not allow signals to processes")
     parser.add_argument("--theme", metavar="NAME", help="dark, light, contrast, terminal or mono")
+    add_hosts(parser)
     parser.add_config()
 
 
 def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     run = None
-    if arguments.run is not None:
+    machines = find_machines(arguments, settings)
+    if arguments.run is not None and machines is not None:
+        machines.wait()
+        key = machines.find(arguments.run)
+        run = RunRef(machines.describe(key).place, functools.partial(machines.open, key))
+    elif arguments.run is not None:
         run = refer_to(run_folder.find(arguments.run, Path(settings.dir)).absolute())
     from trainvitals.conditions import Conditions
     from trainvitals.views import tui
@@ -57,7 +68,8 @@ def execute(arguments: argparse.Namespace) -> int:
     feed = Feed(
         TopOptions(
             run=run,
-            runs=FolderRuns(Path(settings.dir)),
+            runs=machines if machines is not None else FolderRuns(Path(settings.dir)),
+            machines=machines,
             interval=settings.interval,
             gpus=wanted_gpus(arguments.gpu, settings),
             simulate_gpus=settings.simulate_gpus,
@@ -66,6 +78,9 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.once or arguments.json:
+        if machines is not None:
+            machines.wait_for_hardware()
+            print_trouble(machines)
         from trainvitals.views.tui import once
 
         return once.print_json(feed) if arguments.json else once.print_frame(feed)

@@ -76,6 +76,8 @@ class TopApp(App[int]):
             readonly=feed.options.readonly,
             interval=feed.interval,
             ascii=ascii,
+            with_machines=feed.options.machines is not None,
+            page=feed.options.first_page,
         )
         self.board = Board()
         self._hits: list[Hit] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainvitals import runtime
 from trainvitals.analysis.health import Health
+from trainvitals.errors import MachineError
 from trainvitals.journal import registrations
 from trainvitals.journal.contracts import RunRef
 from trainvitals.journal.documents.registration import Registration
@@ -30,6 +31,7 @@ from trainvitals.views.tui.run_choice import RunChoice
 from trainvitals.views.tui.snapshot import WELL, Gpu, ProcessRow, Request, Snapshot
 
 if TYPE_CHECKING:
+    from trainvitals.views.data.machines import MachineNow
     from trainvitals.views.tui.processes import ProcessList
     from trainvitals.views.tui.shown_run import ShownRun
 
@@ -52,6 +54,8 @@ class Feed:
         self.shown: ShownRun | None = None
         self.registered: Paced[list[Registration]] = Paced(_read_registered, REGISTERED_SECONDS, [])
         self._clock = clock
+        self._trouble = ""
+        """Why the chosen run cannot be opened now."""
         self._choice = RunChoice(options.run, options.holds)
         self._world = World(simulated_gpus=options.simulate_gpus, ranks=self._list_rank_processes)
         self._hardware = Hardware(options, self._world)
@@ -77,6 +81,7 @@ class Feed:
         runs = self.options.runs
         if row is None or runs is None:
             self._choice.choose(None)
+            self._trouble = ""
         else:
             self._choice.choose(RunRef(row.info.place, functools.partial(runs.open, row.key)))
         self._wake.set()
@@ -132,15 +137,22 @@ class Feed:
                 shown.reset()
         is_elsewhere = shown is not None and (not shown.is_live or shown.host not in ("", runtime.host_name()))
         live = self._hardware if not is_elsewhere else None
-        machine = self._read_machine(now, shown, live)
+        trouble = self._trouble
+        try:
+            machine = self._read_machine(now, shown, live)
+        except MachineError as error:
+            machine, trouble = MachineState("", (), {}), error.message
         gpus = tuple(gpu for gpu in machine.gpus if self._is_wanted(gpu))
-        notes = list(machine.notes)
+        notes = [*machine.notes, *([trouble] if trouble else [])]
         if machine.gpus and not gpus:
             there = ", ".join(gpu.index for gpu in machine.gpus)
             notes.append(f"no GPU {' or '.join(self.options.gpus)} on this machine, only {there}")
         panels = self._charts.find_panels(shown, live, request.filter)
         charted = panels[request.offset : request.offset + max(request.charts, 0)]
-        charts = tuple(self._charts.read(panel, shown, live, request) for panel in charted)
+        try:
+            charts = tuple(self._charts.read(panel, shown, live, request) for panel in charted)
+        except MachineError:
+            charts = ()  # `silence` of the run says why
         with_users = bool(gpus) and live is not None and not self.options.simulate_gpus
         on_gpus = self._find_on_gpus(request.page) if with_users else ()
         machine_alerts = find_machine_alerts(gpus, self.options.conditions)
@@ -152,6 +164,7 @@ class Feed:
             system=machine.system,
             processes=self._processes.get() if request.page == "processes" else self._processes.last,
             runs=self._runs.get() if request.page == "runs" else self._runs.last,
+            machines=self._read_machines(),
             driver=self._process_list.driver if with_users and self._process_list is not None else "",
             on_gpus=on_gpus,
             health=judge_machine(gpus, machine_alerts),
@@ -179,7 +192,7 @@ class Feed:
             firing=firing,
             events=(*tables.events, *snapshot.events)[-KEPT_EVENTS:],
             output=shown.read_output() if with_output else snapshot.output,
-            notes=(*snapshot.notes, *([shown.problem] if shown.problem else [])),
+            notes=(*snapshot.notes, *(text for text in (shown.problem, shown.silence) if text)),
         )
 
     def _follow(self, run: RunRef | None) -> ShownRun | None:
@@ -189,9 +202,21 @@ class Feed:
         if shown is None or shown.place != run.place:
             from trainvitals.views.tui.shown_run import ShownRun
 
-            shown = ShownRun(run)
+            try:
+                shown = ShownRun(run)
+            except MachineError as error:
+                self._trouble = error.message
+                return None
+        self._trouble = ""
         shown.poll()
         return shown
+
+    def _read_machines(self) -> tuple[MachineNow, ...]:
+        if self.options.machines is None:
+            return ()
+        from trainvitals.views.data.machines import read_machines
+
+        return tuple(read_machines(self.options.machines))
 
     def _read_machine(self, now: float, shown: ShownRun | None, live: Hardware | None) -> MachineState:
         if shown is not None and live is None:

@@ -35,6 +35,7 @@ KEYS: tuple[Key, ...] = (
         ", ".join(name for name, _ in PAGES),
     ),
     *(Key((str(place + 1),), partial(moving.show_page, place=place)) for place in range(1, len(PAGES))),
+    Key((str(len(PAGES) + 1),), moving.show_machines, str(len(PAGES) + 1), "machines, with --host"),
     Key(("tab",), moving.next_page, "tab", "next page; on Charts: next chart"),
     Key(("tab",), partial(charts.move_chart, by=1), on="charts"),
     Key(("shift+tab",), moving.previous_page, "shift+tab", "previous page; on Charts: previous chart"),
@@ -80,6 +81,7 @@ KEYS: tuple[Key, ...] = (
     Key(("enter",), moving.toggle_details, "enter", "show the selected run; elsewhere same as space"),
     Key(("space", "enter"), charts.toggle_full, on="charts"),
     Key(("enter",), lists.show_run, on="runs"),
+    Key(("enter",), lists.show_runs_of_machine, on="machines"),
     Key(("escape",), moving.step_back, "esc", "close, clear the filter, reset the zoom"),
     Key(("space", "enter", "escape"), moving.close_box, on=BOX),
     Key(

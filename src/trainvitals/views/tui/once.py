@@ -59,6 +59,8 @@ def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
         conditions=feed.options.conditions,
         interval=feed.interval,
         ascii="utf" not in console.encoding.lower(),
+        with_machines=feed.options.machines is not None,
+        page=feed.options.first_page,
     )
     feed.want(screen.request(Snapshot(time=0.0), view, width, 60))
     snapshot = read_whole(feed)

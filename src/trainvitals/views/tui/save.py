@@ -36,6 +36,10 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "alerts": [row.as_json() for row in snapshot.firing],
         "notes": list(snapshot.notes),
     }
+    if snapshot.machines:
+        from trainvitals.views.data.machines import describe_machine
+
+        content["machines"] = [describe_machine(machine) for machine in snapshot.machines]
     found: dict[str, Any] = spell_all(_without_none(content))
     return found
 

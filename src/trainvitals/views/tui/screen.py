@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
+from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, machines, overview
 from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, is_safe, make_safe, width_of
 from trainvitals.views.tui.snapshot import Request, Snapshot
-from trainvitals.views.tui.view import PAGES, View
+from trainvitals.views.tui.view import View
 
 DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
     "overview": overview.draw,
@@ -21,6 +21,7 @@ DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
     "alerts": lists.draw_alerts,
     "events": lists.draw_events,
     "runs": lists.draw_runs,
+    "machines": machines.draw,
 }
 
 HINTS: dict[str, str] = {
@@ -31,6 +32,7 @@ HINTS: dict[str, str] = {
     "alerts": "? help  a acknowledge  z silence  / filter  space details",
     "events": "? help  / filter  space details",
     "runs": "? help  / filter  enter show  space details",
+    "machines": "? help  / filter  enter runs  space details",
 }
 
 
@@ -99,7 +101,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
     hits: list[Hit] = []
     active = snapshot.firing
     numbered = width >= 100
-    for place, (name, title) in enumerate(PAGES):
+    for place, (name, title) in enumerate(view.pages):
         chosen = name == view.page
         text = title if chosen or width >= 76 else title[:1] if width >= 40 else ""
         if not text:

@@ -12,7 +12,7 @@ from typing import Any
 from trainvitals.alerts.records import count_fired
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import find_progress
-from trainvitals.errors import JournalError, RunNotFound
+from trainvitals.errors import JournalError, MachineError, RunNotFound
 from trainvitals.journal.contracts import RunRef, Series
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow
@@ -46,6 +46,8 @@ class ShownRun:
         self.place = run.place
         self.problem = ""
         """Why there is no new data: the run vanished."""
+        self.silence = ""
+        """Why nothing can be asked about it now: its machine does not answer."""
         self._reader = run.open()
         self.curves = RunCurves(self._read_series)
         self.hardware = RecordedHardware(self.curves, self._read_series)
@@ -68,11 +70,15 @@ class ShownRun:
             if not self._is_loaded:
                 self._load()
                 self._is_loaded = True
+            self.tables.poll()
+            new = self._follower.poll()
+            self.silence = ""
         except RunNotFound:
             self._note_gone()
             return False
-        self.tables.poll()
-        new = self._follower.poll()
+        except MachineError as error:
+            self.silence = error.message
+            return False
         for file, row in new:
             self._take(file, row)
         return bool(new)
@@ -195,7 +201,7 @@ class ShownRun:
         info = self.info.last
         if info is None:
             return Health("", "ok")
-        kept = self._reader.findings() if not info.is_live else None
+        kept = self._reader.findings() if not info.is_live and not self.silence else None
         findings = kept.counts if kept is not None and kept.attempt == info.attempt else None
         fired = count_fired(changes, parse_time(info.started))
         return judge_health(info.status, info.cause_text, firing, self._values.by_name, fired, findings)
@@ -205,7 +211,7 @@ class ShownRun:
         try:
             written = max(self._reader.texts("console"), key=lambda file: (file.modified, file.name))
             found = self._reader.read_text("console", written.name, OUTPUT_BYTES)
-        except (ValueError, JournalError):  # there is none, or it was put aside just now
+        except (ValueError, JournalError, MachineError):  # there is none, or it was put aside just now
             return ()
         lines = found.text.rstrip("\n").split("\n")
         return tuple(lines[1:] if found.cut else lines)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainvitals.journal.points import Axis
+    from trainvitals.views.data.machines import MachineNow
 
     Floats = NDArray[np.float64]
 
@@ -176,6 +177,8 @@ class Snapshot:
     """The processes on the GPUs shown, by GPU and memory; read for the overview."""
     run: RunState | None = None
     runs: tuple[ListedRun, ...] = ()
+    machines: tuple[MachineNow, ...] = ()
+    """Those of `--host`."""
     health: Health = WELL
     """Of the run; where none is shown, of this machine."""
     alerts: tuple[AlertRow, ...] = ()

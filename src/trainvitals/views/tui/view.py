@@ -25,6 +25,9 @@ PAGES: tuple[tuple[str, str], ...] = (
     ("runs", "Runs"),
 )
 
+MACHINES = ("machines", "Machines")
+"""The page behind the others, where there are other machines."""
+
 PROCESS_SORTS: tuple[tuple[str, str], ...] = (
     ("cpu_percent", "CPU"),
     ("rss_mb", "memory"),
@@ -43,6 +46,8 @@ class View:
     conditions: Conditions = field(default_factory=Conditions)
     """The thresholds at which numbers are coloured."""
     page: str = "overview"
+    with_machines: bool = False
+    """Whether there are other machines."""
     selected: dict[str, int] = field(default_factory=dict)
     """Page -> selected row or chart."""
     filters: dict[str, str] = field(default_factory=dict)
@@ -86,6 +91,10 @@ class View:
     def grade(self, table: str, metric: str, value: float | None) -> str | None:
         """How bad a value is; None if it is fine or unknown."""
         return self.conditions.severity_of(table, metric, value) if value is not None else None
+
+    @property
+    def pages(self) -> tuple[tuple[str, str], ...]:
+        return (*PAGES, MACHINES) if self.with_machines else PAGES
 
     @property
     def filter(self) -> str:

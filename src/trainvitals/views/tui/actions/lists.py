@@ -12,7 +12,8 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.views.tui.actions import Desk
 from trainvitals.views.tui.actions.moving import show_page
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_processes, shown_runs
-from trainvitals.views.tui.view import PROCESS_SORTS, SIGNALS
+from trainvitals.views.tui.pages.machines import shown_machines
+from trainvitals.views.tui.view import PAGES, PROCESS_SORTS, SIGNALS
 
 SILENCE_SECONDS = 3600.0
 
@@ -65,6 +66,8 @@ def control_alert(desk: Desk, control: str, done: str, seconds: float | None = N
         view.show_message(f"{row.rule} is no longer active")
     elif run is None or not run.live:
         view.show_message(f"nobody is notified of {row.rule}: no active run", "warning")
+    elif desk.snapshot.machines and not Path(run.folder).is_dir():
+        view.show_message("the run is on another machine: acknowledge it there", "warning")
     else:
         until = time.time() + seconds if seconds is not None else None
         try:
@@ -88,3 +91,14 @@ def show_run(desk: Desk) -> None:
     view.forget_zoom()
     show_page(desk, 0)
     view.show_message(f"showing {chosen.info.name}" if chosen is not None else "showing this machine")
+
+
+def show_runs_of_machine(desk: Desk) -> None:
+    """The list of runs, of the selected machine alone."""
+    view = desk.view
+    rows = shown_machines(desk.snapshot, view)
+    if view.row >= len(rows):
+        return
+    name = rows[view.row].state.name
+    show_page(desk, [page for page, _ in PAGES].index("runs"))
+    view.set_filter(f"{name}:")

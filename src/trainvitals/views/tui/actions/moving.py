@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from trainvitals.views.tui.actions import Desk
-from trainvitals.views.tui.view import PAGES
 
 FAR = 1_000_000
 """Rows: more than any list has."""
@@ -15,14 +14,19 @@ BOX_END = 30
 
 def show_page(desk: Desk, place: int) -> None:
     view = desk.view
-    view.page = PAGES[place % len(PAGES)][0]
+    view.page = view.pages[place % len(view.pages)][0]
     view.typing, view.typed_on = False, None
     close_box(desk)
 
 
 def turn_page(desk: Desk, by: int) -> None:
-    names = [name for name, _ in PAGES]
+    names = [name for name, _ in desk.view.pages]
     show_page(desk, names.index(desk.view.page) + by)
+
+
+def show_machines(desk: Desk) -> None:
+    if desk.view.with_machines:
+        show_page(desk, -1)
 
 
 next_page = partial(turn_page, by=1)

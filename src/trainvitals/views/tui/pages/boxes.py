@@ -9,9 +9,11 @@ from typing import Any
 from rich.segment import Segment
 
 from trainvitals import catalog
+from trainvitals.views.data.machines import MachineNow
 from trainvitals.views.data.quantities import format_duration, format_measure
 from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_ranks, shown_runs
+from trainvitals.views.tui.pages.machines import shown_machines
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Gpu, ProcessRow, Snapshot
@@ -85,9 +87,21 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
             names = ("id", "name", "project", "status", "folder")
             more = {"cause": info.cause_text, "host": chosen.host, "last step": chosen.last_step}
             return "Run", _pairs({name: getattr(info, name) for name in names} | more)
+    if view.page == "machines" and row < len(machines := shown_machines(snapshot, view)):
+        return machines[row].state.name, _machine(machines[row])
     if snapshot.run is not None:
         return "Run", _run(snapshot)
     return "Host", [(name, _value("system", name, value)) for name, value in sorted(snapshot.system.items())]
+
+
+def _machine(machine: MachineNow) -> Pairs:
+    state = machine.state
+    names = ("detail", "hint", "host", "version", "place")
+    rows = _pairs({"state": state.word} | {name: getattr(state, name) for name in names})
+    for gpu in machine.gpus:
+        values = ", ".join(f"{_value('gpu', name, value)}" for name, value in gpu.values.items())
+        rows.append((f"GPU {gpu.index}", f"{gpu.name}{f' ({gpu.problem})' if gpu.problem else ''}  {values}"))
+    return rows + [(name, _value("system", name, value)) for name, value in machine.host.items()]
 
 
 def _run(snapshot: Snapshot) -> Pairs:

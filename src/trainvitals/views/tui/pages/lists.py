@@ -124,7 +124,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     if not any(row.gpus or row.run for row in rows):
         word = f"busiest {word} on this machine"
     order = f"by {sort} {'↓' if view.descending else '↑'}"
-    return _page(columns, rows, view, width, height, rule(f"{len(rows)} {word}", width, palette, order))
+    return draw_list(columns, rows, view, width, height, rule(f"{len(rows)} {word}", width, palette, order))
 
 
 def draw_on_gpus(rows: Sequence[ProcessRow], view: View, width: int, height: int) -> list[Line]:
@@ -258,7 +258,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             columns = [column for column in columns if column.title != title]
     lowest = usual[ranks[0].participant.role]
     right = f"median step {format_measure(lowest, 's')}" if lowest is not None else ""
-    return _page(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
+    return draw_list(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
 
 
 def _median_step(ranks: Sequence[RankRow]) -> float | None:
@@ -342,7 +342,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     title = f"{len(snapshot.firing)} active, {count_of(len(snapshot.alerts), 'change')} in total"
     if snapshot.run is None:
         title = f"{len(snapshot.firing)} active on this machine"
-    return _page(columns, rows, view, width, height, rule(title, width, palette))
+    return draw_list(columns, rows, view, width, height, rule(title, width, palette))
 
 
 # -- events and output
@@ -391,7 +391,7 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     if not rows:
         page = Page(empty("no events yet", width, palette), [])
     else:
-        page = _page(
+        page = draw_list(
             columns, rows, view, width, room, rule(count_of(len(rows), "event"), width, palette, "newest first")
         )
     lines = page.lines + [[] for _ in range(room - len(page.lines))] if pane else page.lines
@@ -410,7 +410,9 @@ def shown_runs(snapshot: Snapshot, view: View) -> list[ListedRun | None]:
     words = view.filters.get("runs", "").casefold().split()
 
     def fits(info: RunInfo) -> bool:
-        text = f"{info.id} {info.name} {info.project} {info.status}".casefold()
+        # Where it is kept begins with its machine, if that is another one.
+        place = info.place.partition("/")[0] if snapshot.machines else ""
+        text = f"{info.id} {info.name} {info.project} {info.status} {place}".casefold()
         return all(word in text for word in words)
 
     return [None, *(row for row in snapshot.runs if fits(row.info))]
@@ -432,6 +434,10 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             return "this machine, live"
         return row.info.name + (" (simulated)" if row.info.simulated else "")
 
+    def host(row: ListedRun) -> str:
+        """The machine, under the name that the user gave it."""
+        return row.key.rpartition(":")[0] if snapshot.machines else row.host
+
     def column(
         title: str, size: int, importance: int, text: Callable[[ListedRun], str], style: Style, **more: Any
     ) -> Column[ListedRun | None]:
@@ -447,10 +453,10 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         column("LOSS", 8, 10, _loss, palette.text, right=True),
         column("PROJECT", 8, 7, lambda row: row.info.project, palette.dim, most=20),
         text_column("NAME", 14, 1, name, lambda _: palette.strong, most=44),
-        column("HOST", 8, 11, lambda row: row.host, palette.dim, most=20),
+        column("HOST", 8, 11, host, palette.dim, most=20),
         column("CAUSE", 16, 8, lambda row: row.info.cause_text, palette.dim, most=200),
     ]
-    return _page(
+    return draw_list(
         columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter to show")
     )
 
@@ -468,7 +474,10 @@ def _loss(row: ListedRun) -> str:
 # -- shared
 
 
-def _page(columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: int, height: int, heading: Line) -> Page:
+def draw_list(
+    columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: int, height: int, heading: Line
+) -> Page:
+    """A table with a selected row below a heading."""
     view.selected[view.page] = min(view.row, max(len(rows) - 1, 0))
     head = [heading] if height >= 6 else []
     lines, first = draw_table(columns, rows, width, height - len(head), view.palette, view.row)
