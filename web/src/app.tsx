@@ -9,6 +9,7 @@ import { Compare } from "./pages/compare.tsx";
 import { Export } from "./pages/export.tsx";
 import { Findings } from "./pages/findings.tsx";
 import { Logs } from "./pages/logs.tsx";
+import { Machines } from "./pages/machines.tsx";
 import { Media } from "./pages/media.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { hasRl, Rl } from "./pages/rl.tsx";
@@ -16,6 +17,7 @@ import { Runs } from "./pages/runs.tsx";
 import { System } from "./pages/system.tsx";
 import { Training } from "./pages/training.tsx";
 import { Icon } from "./ui/icons.tsx";
+import { hasMachines } from "./ui/machines.tsx";
 import { Empty, Link, Loading, Problem, runRoute, Status } from "./ui/parts.tsx";
 
 const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
@@ -30,11 +32,12 @@ const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => pre
   logs: { title: "Logs", view: Logs },
   export: { title: "Export", view: Export },
 };
+const PLAIN: Record<string, string> = { runs: "Runs", compare: "Compare", machines: "Machines" };
 const THEMES: [Theme, string, string][] = [["system", "system_theme", "system"], ["dark", "moon", "dark"], ["light", "sun", "light"]];
 
 export function App() {
   const at = route.value;
-  const title = run.value && at.run ? `${run.value.name} · ${PAGES[at.page as keyof typeof PAGES]?.title ?? ""}` : at.page === "compare" ? "Compare" : "Runs";
+  const title = run.value && at.run ? `${run.value.name} · ${PAGES[at.page as keyof typeof PAGES]?.title ?? ""}` : PLAIN[at.page] ?? "Runs";
   useEffect(() => {
     document.title = `${title} · trainvitals`;
   }, [title]);
@@ -48,7 +51,7 @@ export function App() {
       <Side />
       <div class="body">
         <Head />
-        {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "runs" ? <Runs /> : (
+        {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "machines" ? <Guard><Machines /></Guard> : at.page === "runs" ? <Runs /> : (
           <main class="page" id="main"><Empty title="Page not found"><p><Link to={{ page: "runs", run: null, query: new Map() }}>All runs</Link></p></Empty></main>
         )}
       </div>
@@ -58,7 +61,7 @@ export function App() {
 }
 
 const KEYS: [string, string][] = [
-  ["g then r c", "runs, compare"],
+  ["g then r c n", "runs, compare, machines (nodes)"],
   ["g then o f t p s m b a l e", "overview, findings, training, RL (policy), system, media, benchmark, alerts, logs, export of this run"],
   ["/", "search on this page"],
   ["Tab", "next chart or button"],
@@ -98,6 +101,7 @@ function shortcuts(event: KeyboardEvent): void {
   const page = RUN_PAGES.find((name) => (name === "rl" ? "p" : name[0]) === event.key); // p as in policy: r is for runs
   if (page && route.value.run) go({ page, run: route.value.run, query: chartQuery(route.value) });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
+  else if (event.key === "n" && hasMachines()) go({ page: "machines", run: null, query: new Map() });
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
 }
 
@@ -128,6 +132,7 @@ function Side() {
       ))}
       <div class="side-rest">
         <Link to={{ page: "runs", run: null, query: new Map() }} current={at.page === "runs"}><Icon name="runs" /><span>Runs</span></Link>
+        {hasMachines() && <Link to={{ page: "machines", run: null, query: new Map() }} current={at.page === "machines"}><Icon name="machines" /><span>Machines</span></Link>}
         <Link to={{ page: "compare", run: null, query: key !== null ? new Map([["run", [key]]]) : new Map() }} current={at.page === "compare"}><Icon name="compare" /><span>Compare</span></Link>
       </div>
       <div class="side-foot">
@@ -146,7 +151,7 @@ function Head() {
   const at = route.value;
   const known = run.value;
   if (at.run === null) {
-    return <header class="head"><h1>{at.page === "compare" ? "Compare" : "Runs"}</h1>{!source.value?.isLive && <span class="badge">report</span>}<Connection /></header>;
+    return <header class="head"><h1>{PLAIN[at.page] ?? "Runs"}</h1>{!source.value?.isLive && <span class="badge">report</span>}<Connection /></header>;
   }
   return (
     <header class="head">

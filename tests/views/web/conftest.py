@@ -133,7 +133,7 @@ class Server:
             "--port",
             str(port),
             *flags,
-            *(() if asks_for_token or {"--host", "--token-file"} & set(flags) else ("--no-token",)),
+            *(() if asks_for_token or {"--listen", "--token-file"} & set(flags) else ("--no-token",)),
         ]
         self.process: subprocess.Popen[str]
         self.url = ""

@@ -227,7 +227,7 @@ def test_a_server_for_other_machines_asks_for_the_token_whatever_the_settings_ar
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("TRAINVITALS_WEB_TOKEN", "false")
-    server = serve(root, "--host", "0.0.0.0")
+    server = serve(root, "--listen", "0.0.0.0")
     address = f"http://127.0.0.1:{server.port}/api/v1/runs"
     assert httpx.get(address, timeout=PATIENCE).status_code == 401
     token = (tmp_path / "runtime" / "serve.token").read_text().strip()

@@ -126,7 +126,7 @@ def test_a_run_can_be_named_to_begin_with(serve: Callable[..., Server], root: Pa
     ("flags", "said"),
     [
         (["--port", "99999"], "0 to 65535"),
-        (["--host", "no.such.host.invalid"], "not an address of this machine"),
+        (["--listen", "no.such.host.invalid"], "not an address of this machine"),
         (["--token-file", "/nonexistent"], "cannot read the token file"),
         (["nothing-like-it"], "no run"),
     ],

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery, type Tagged } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart, View,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
 import { mergeRuns } from "../logic/table.ts";
 
@@ -64,6 +64,9 @@ export class ApiSource implements Source {
     const merged = mergeRuns(known, await ask<Runs>(`/runs${query([["since", known?.version]])}`));
     this.#runs = merged;
     return merged;
+  }
+  machines(): Promise<Machines> {
+    return ask("/machines");
   }
   run(key: string): Promise<Run> {
     return ask(`/runs/${encodeURIComponent(key)}`);

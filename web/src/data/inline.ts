@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source, type Tagged } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart, View,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
 import { emptyView } from "../logic/own_panels.ts";
 
@@ -30,6 +30,9 @@ export class InlineSource implements Source {
   async runs(): Promise<Runs> {
     const runs = Object.values(this.#data.runs).map((item) => item.run);
     return { total: runs.length, projects: [...new Set(runs.map((run) => run.project))], runs, version: "", since: null, order: null };
+  }
+  async machines(): Promise<Machines> {
+    return { machines: [], now: this.asOf / 1000 };
   }
   async run(key: string): Promise<Run> {
     return this.#find(key).run;

@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
   State, States, Sweep, TextPart, View,
 } from "./types.ts";
 
@@ -80,6 +80,7 @@ export interface Source {
   about(): Promise<About>;
   panels(): Promise<Panels>;
   runs(): Promise<Runs>;
+  machines(): Promise<Machines>;
   run(key: string): Promise<Run>;
   series(run: string, query: SeriesQuery): Promise<SeriesAnswer>;
   range(run: string, x: string, start: number, end: number, to: string): Promise<Range>;

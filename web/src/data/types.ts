@@ -6,6 +6,8 @@ export interface About {
   root: string;
   allow_edit: boolean;
   runs: number;
+  // Whose runs these are; empty: of this one alone
+  machines: string[];
 }
 
 // How far the answers are from those of the reference, for the same inputs.
@@ -324,6 +326,16 @@ export interface Generation {
   [more: string]: unknown;
 }
 
+export interface GpuNow {
+  index: string;
+  name: string;
+  // By the names of the catalog's `gpu` table; those that are known
+  values: Record<string, number>;
+  // Why there is no new sample, or its state; empty if it is well
+  problem: string;
+  simulated: boolean;
+}
+
 export interface Group {
   id: string;
   title: string;
@@ -446,6 +458,52 @@ export interface Line {
 export interface Machine {
   written: string | null;
   samples: LatestSample[];
+}
+
+// One of the machines of `--host`, as it answered last.
+export interface MachineNow {
+  // The keys of its runs begin with it and a colon
+  name: string;
+  // `up`, `connecting`, `slow`, `down` or `incompatible`
+  state: string;
+  // Why it is not up
+  detail: string;
+  // What to do about that
+  hint: string;
+  version: string;
+  // What it calls itself
+  host: string;
+  // Where it keeps its runs
+  place: string;
+  // When it answered last, in seconds since 1970
+  heard: number | null;
+  // `agent`, `own sampling`, or empty if nothing is measured there
+  origin: string;
+  // Seconds since the numbers were written, when it answered last
+  age: number | null;
+  // Whether the numbers are those of now
+  current: boolean;
+  gpus: GpuNow[];
+  // Of the host, by the names of the catalog's `system` table
+  values: Record<string, number>;
+  // Mean of the GPUs
+  utilization_percent: number | null;
+  // Of all GPUs together
+  memory_used_mb: number | null;
+  memory_total_mb: number | null;
+  power_draw_watts: number | null;
+  // Null until it has answered, as the next two
+  runs: number | null;
+  // Runs that have not ended
+  live: number | null;
+  // Alerts of these that fire
+  firing: number | null;
+}
+
+export interface Machines {
+  // Empty without `--host`
+  machines: MachineNow[];
+  now: number;
 }
 
 // One variant with one batch size and number of threads.

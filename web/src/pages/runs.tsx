@@ -5,6 +5,7 @@ import { go } from "../data/store.ts";
 import { changeView, keptView } from "../data/view.ts";
 import type { Row, Run } from "../data/types.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
+import { machineOf } from "../logic/machines.ts";
 import { search } from "../logic/metrics.ts";
 import { first, formatRoute } from "../logic/route.ts";
 import { findUnknown, parseSearch } from "../logic/search.ts";
@@ -12,6 +13,7 @@ import { columnKind, columnName, columnTitles, compareCells, filterRows, groupRo
 import { canEdit, EditHint, RunForm, TagForm } from "../ui/edit.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { LongTable } from "../ui/long_table.tsx";
+import { MachineTrouble } from "../ui/machines.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
 import type { TableColumn, TableRow } from "../ui/table.tsx";
@@ -33,6 +35,8 @@ export function Runs() {
   const project = first(route, "project") ?? "";
   const view = source.value!.isLive ? (first(route, "view") ?? "") : "";
   const group = first(route, "group") ?? "";
+  const machine = first(route, "machine") ?? "";
+  const machines = about.value?.machines ?? [];
   const sort = first(route, "sort") ?? "-started";
   const chosen = useSignal<ReadonlySet<string>>(new Set());
   // Each project has its own, and all of them together have theirs, in this browser.
@@ -48,7 +52,7 @@ export function Runs() {
   const all = answer?.runs ?? NONE;
   const keyMetrics = panels.value?.key_metrics ?? [];
   const { parts, problem } = useMemo(() => parseSearch(text), [text]);
-  const rows = useMemo(() => sortRows(filterRows(all, { parts, status, project }), sort), [all, parts, status, project, sort]);
+  const rows = useMemo(() => sortRows(filterRows(all, { parts, status, project }).filter((row) => !machine || machineOf(row.key, machines) === machine), sort), [all, parts, status, project, machine, sort]);
   const usual = useMemo(() => interesting(rows, keyMetrics).slice(0, USUAL_COLUMNS), [rows]);
   const extra = wanted ?? usual;
   const titles = columnTitles(extra, OWN_TITLES);
@@ -69,6 +73,7 @@ export function Runs() {
   if (!all.length) {
     return (
       <main class="page">
+        {machines.length > 0 && <MachineTrouble />}
         <Empty title="No runs yet">
           <p>No runs in <code>{about.value?.root}</code>. Start one and it appears here:</p>
           <pre class="text" tabIndex={0}>{"trainvitals run -- python train.py\ntrainvitals demo"}</pre>
@@ -100,6 +105,7 @@ export function Runs() {
   const shownColumns = [
     { title: "select", head: <span class="sr">select</span> },
     column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
+    ...(machines.length ? [{ title: "machine", head: "machine" }] : []),
     ...extra.map((id) => column(id, titles.get(id)!, true)),
     column("tags", "tags"),
   ];
@@ -115,6 +121,7 @@ export function Runs() {
       formatSpan(row.seconds),
       { show: <time title={row.started ?? ""}>{formatClock(row.started)}</time> },
       row.project,
+      ...(machines.length ? [machineOf(row.key, machines)] : []),
       ...extra.map((id) => show(row, id)),
       { show: row.tags.length > 0 && row.tags.map((item) => <span class="badge" key={item}>{item}</span>) },
     ],
@@ -125,12 +132,14 @@ export function Runs() {
       <div class="controls">
         <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, e.g. lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined, column: undefined })} />}
+        {machines.length > 1 && <Choice label="machine" value={machine} options={[["", "all"], ...machines.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ machine: value || undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
         {source.value!.isLive && <div class="views" role="group" aria-label="view">{VIEWS.map(([id, title]) => <button type="button" key={id} class={view === id ? "on" : ""} aria-pressed={view === id} onClick={() => setQuery({ view: id || undefined })}>{title}</button>)}</div>}
         {view === "" && <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />}
         {view === "" && <Menu title="columns">{() => <ColumnChoice possible={possible} chosen={extra} isUsual={wanted === null} onChange={chooseColumns} />}</Menu>}
         {(rows.length < all.length || all.length < answer.total) && <span class="note" role="status">{formatMatches(rows.length, all.length, answer.total)}</span>}
       </div>
+      {machines.length > 0 && <MachineTrouble />}
       {problem && <p class="search-problem" role="status"><b>{problem.message}</b>: {problem.hint}</p>}
       {chosen.value.size > 0 && (
         <div class="chosen" role="status">

@@ -8,7 +8,7 @@ import { byDevice } from "../logic/metrics.ts";
 const NAMES = ["utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius", "power_draw_watts", "power_limit_watts"];
 const MANY = 16;
 
-interface Gpu {
+export interface Gpu {
   id: string;
   title: string;
   labels: Labels;
@@ -47,6 +47,10 @@ export function GpuGrid() {
   const known = run.value;
   const feed = useFeed(known?.key ?? null, known?.tables.gpu ? { names: NAMES, table: "gpu", x: "time", points: 60 } : null);
   const gpus = collectGpus(feed.value.series ?? []);
+  return <GpuCards gpus={gpus} />;
+}
+
+export function GpuCards({ gpus }: { gpus: Gpu[] }) {
   if (!gpus.length) return null;
   if (gpus.length <= MANY) return <div class={`gpu-grid ${gpus.length % 4 ? "" : "fours"}`} data-gpus={gpus.length}>{gpus.map((gpu) => <Card key={gpu.id} gpu={gpu} />)}</div>;
   const hosts = [...new Set(gpus.map((gpu) => gpu.labels.host))];

@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.contracts import Reader
+from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines
 from trainvitals.views.data.cost import prices_of
+
+if TYPE_CHECKING:
+    from trainvitals.lab.far import FarSide
 
 DESCRIPTION = (
     "Serve the dashboard for all runs of the run folder, live and ended. Listens on this machine only, and prints a "
@@ -26,7 +32,8 @@ trainvitals serve
 trainvitals serve latest --open
 trainvitals serve --port 9000 --dir /mnt/shared/runs
 trainvitals serve --link                   # another link to the running server
-trainvitals serve --host 0.0.0.0           # for other machines too
+trainvitals serve --listen 0.0.0.0         # for other machines too
+trainvitals serve --host gpu1 --host gpu2  # the runs of other machines, over ssh
 trainvitals serve --accept wandb,mlflow    # and their clients log here: eval "$(trainvitals serve --client-env)"
 """
 
@@ -34,7 +41,8 @@ trainvitals serve --accept wandb,mlflow    # and their clients log here: eval "$
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="run to open")
     parser.add_settings("dir")
-    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--listen", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
+    add_hosts(parser)
     parser.add_argument("--port", metavar="PORT", help="port to listen on; 0 for any free port (default: 8080)")
     parser.add_argument("--link", action="store_true", help="print a new link to the running server and exit")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
@@ -68,15 +76,21 @@ def execute(arguments: argparse.Namespace) -> int:
 
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
-    host = arguments.host or settings.web_host
+    host = arguments.listen or _take_listening_host(arguments) or settings.web_host
     port = _number("--port", arguments.port, 65535) if given else settings.web_port
     token = _choose_token(arguments, settings, host)
     # Who is sent here by a name gets nothing that lies elsewhere.
-    runs = FolderRuns(root, inside_only=True)
+    folders = FolderRuns(root, inside_only=True)
     accept = Settings.web_accept.kind.parse(arguments.accept) if arguments.accept is not None else settings.web_accept
     if arguments.client_env:
         print(format_client_env(host, port, token))
         return 0
+    machines = find_machines(arguments, settings) if not arguments.link else None
+    if machines is not None and arguments.allow_edit:
+        raise UsageError("--allow-edit is for the runs of this machine", hint="leave out --host, or use --host local")
+    runs: Runs = machines if machines is not None else folders
+    if machines is not None and arguments.run is not None:
+        machines.wait()
     page = f"#/run/{quote(runs.find(arguments.run))}" if arguments.run is not None else ""
     if arguments.link:
         if not is_served(host, port):
@@ -101,7 +115,9 @@ def execute(arguments: argparse.Namespace) -> int:
         token=token,
         has_own_token=arguments.token_file is not None,
         allow_hosts=tuple(arguments.allow_host),
-        editable=runs if arguments.allow_edit else None,
+        editable=folders if arguments.allow_edit else None,
+        far=None if machines is not None else _make_far_side(folders),
+        machines=machines,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
         accept=accept,
@@ -112,7 +128,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if port and taken != port:
         print_line(f"port {port} is in use, using port {taken}")
     door = make_door(options, taken)
-    if not root.is_dir():
+    if machines is None and not root.is_dir():
         print_line(f"{root} does not exist yet: runs appear once there are any")
     if token is None and arguments.allow_edit:
         print_line("without a token, every account of this machine may tag, remove and silence")
@@ -139,6 +155,43 @@ def format_client_env(host: str, port: int, token: str | None) -> str:
 
     made = make_client_env(make_address(host, port), token)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in made.items())
+
+
+def _take_listening_host(arguments: argparse.Namespace) -> str | None:
+    """`--host` was where to listen before it named machines: an address of this one still is, since nobody asks
+    himself by ssh."""
+    found = [name for name in arguments.host if is_listened_on(name)]
+    arguments.host = [name for name in arguments.host if name not in found]
+    return found[-1] if found else None
+
+
+def is_listened_on(name: str) -> bool:
+    import socket
+
+    from trainvitals import runtime
+
+    if name in ("localhost", runtime.host_name(), ""):
+        return True
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            name, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+def _make_far_side(runs: FolderRuns) -> Callable[[], FarSide]:
+    hardware = HardwareHere(samples=False)  # a server that nobody looks at measures nothing
+
+    def make() -> FarSide:
+        from trainvitals.lab.far import FarSide
+
+        return FarSide(FolderRuns(runs.root, inside_only=True), hardware.read)
+
+    return make
 
 
 def _number(flag: str, text: str | None, most: int) -> int:

@@ -26,11 +26,13 @@ from trainvitals.journal.documents.view import OwnPanel, ViewFile
 from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
+from trainvitals.lab.runs import MachineRuns
 from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details, sweep
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.clock import describe_range
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
+from trainvitals.views.data.machines import describe_machines
 from trainvitals.views.data.participants import choose_participants
 from trainvitals.views.data.patches import read_patch_text
 from trainvitals.views.data.project_view import describe_view
@@ -50,6 +52,7 @@ from trainvitals.views.data.shapes import (
     HistogramsJson,
     LayersJson,
     MachineJson,
+    MachinesJson,
     MediaJson,
     MediaTableJson,
     MediaTextJson,
@@ -117,6 +120,8 @@ class Web:
     """The same runs, if viewers may change them."""
     prices: Prices = NO_PRICES
     conditions: Conditions = field(default_factory=Conditions)
+    machines: MachineRuns | None = None
+    """Those whose runs these are, if they are not of this one."""
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
     curves: curves.CurveCache = field(default_factory=curves.CurveCache)
 
@@ -145,6 +150,7 @@ def about(web: Web, values: Values) -> AboutJson:
         "root": web.runs.place,
         "allow_edit": web.editable is not None,
         "runs": len(web.runs.keys()),
+        "machines": [machine.name for machine in web.machines.machines] if web.machines is not None else [],
     }
 
 
@@ -213,6 +219,10 @@ def machine(web: Web, values: Values) -> MachineJson:
         latest = None
     latest = latest or Latest()
     return {"written": latest.written, "samples": [sample.as_json() for sample in latest.samples.values()]}
+
+
+def show_machines(web: Web, values: Values) -> MachinesJson:
+    return describe_machines(web.machines)
 
 
 # -- one run
@@ -605,6 +615,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
     ),
     Endpoint("GET", "/machine", "The newest samples of this machine", machine),
+    Endpoint("GET", "/machines", "The machines of `--host`, and their hardware now", show_machines),
     Endpoint("GET", "/runs/{run}", "Everything about a run except its series", show_run, (RUN,), (404,)),
     Endpoint(
         "GET",

@@ -22,25 +22,27 @@ from starlette.routing import Route
 
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import MachineError, TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.api import ENDPOINTS, DrawReport, File, Web
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Outdated, tag_of
+from trainvitals.views.web.far_questions import FarQuestions, MakeFarSide
 from trainvitals.views.web.gate import App, Door, Gate
 from trainvitals.views.web.live import Hub
 from trainvitals.views.web.shared_runs import SharedRuns
 
 if TYPE_CHECKING:
+    from trainvitals.lab.runs import MachineRuns
     from trainvitals.trackers.intake.app import IntakeApp
 
 PREFIX = "/api/v1"
 MAX_BODY = 64 << 10
 MIN_COMPRESSED = 1024
 THREADS = 16
-STATUS = {BadRequest: 400, Forbidden: 403, NotFound: 404, Conflict: 409, Outdated: 412}
+STATUS = {BadRequest: 400, Forbidden: 403, NotFound: 404, Conflict: 409, Outdated: 412, MachineError: 503}
 
 log = logging.getLogger("trainvitals.web")
 
@@ -54,10 +56,12 @@ def make_app(
     prices: Prices = NO_PRICES,
     conditions: Conditions | None = None,
     intake: IntakeApp | None = None,
+    machines: MachineRuns | None = None,
+    far: MakeFarSide | None = None,
 ) -> App:
-    """The application for these runs; viewers may change those that are `editable`, and clients of other trackers log
-    to `intake`."""
-    web = Web(SharedRuns(runs), draw_report, editable, prices, conditions or Conditions())
+    """The application for these runs; viewers may change those that are `editable`, clients of other trackers log to
+    `intake`, and other machines ask what `far` makes."""
+    web = Web(SharedRuns(runs), draw_report, editable, prices, conditions or Conditions(), machines)
     hub = Hub()
 
     @asynccontextmanager
@@ -73,6 +77,8 @@ def make_app(
 
     routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
     routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
+    if far is not None:
+        routes.append(Route(f"{PREFIX}/reader", FarQuestions(far).answer, methods=["POST"]))
     routes += _page_routes()
     app = Starlette(
         routes=routes,

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import MachineError, TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.downsample import pick
@@ -166,8 +166,8 @@ class Channel:
                 return
             try:
                 messages = await asyncio.to_thread(lambda: collector.collect(feed.poll(POLL_BYTES)))
-            except OSError:
-                messages = []  # the folder vanished meanwhile; `state` reports it
+            except (OSError, MachineError):
+                messages = []  # the folder vanished meanwhile, or its machine does not answer; `state` reports it
             for event, content in messages:
                 self._send(event, content)
             quiet = 0.0 if messages else quiet + POLL_SECONDS
@@ -189,6 +189,9 @@ def read_state(reader: Reader) -> StateJson:
     """What a viewer should know every two seconds."""
     try:
         info = reader.info
+        consoles = {file.name: file.size for file in reader.texts("console")}
+    except MachineError as error:
+        return {"status": "unreachable", "live": True, "cause": error.message, "now": time.time()}
     except (TrainvitalsError, OSError):
         return {"status": "gone", "live": False, "cause": "the run was removed", "now": time.time()}
     return {
@@ -197,7 +200,7 @@ def read_state(reader: Reader) -> StateJson:
         "cause": info.cause_text or None,
         "attempt": info.attempt,
         "ended": info.ended,
-        "consoles": {file.name: file.size for file in reader.texts("console")},
+        "consoles": consoles,
         "now": time.time(),
     }
 

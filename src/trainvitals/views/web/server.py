@@ -19,9 +19,11 @@ from trainvitals.views.web import login
 from trainvitals.views.web.gate import Door, is_loopback
 
 if TYPE_CHECKING:
+    from trainvitals.lab.runs import MachineRuns
     from trainvitals.settings import Settings
     from trainvitals.trackers.intake.app import IntakeApp
     from trainvitals.views.web.api import DrawReport  # numpy, which must not delay printing the address
+    from trainvitals.views.web.far_questions import MakeFarSide
 
 TRIES = 50
 LINGER_SECONDS = 60.0
@@ -51,6 +53,10 @@ class ServeOptions:
     """Protocols of other trackers whose clients may log here."""
     settings: Settings | None = None
     """Of the runs that they log."""
+    machines: MachineRuns | None = None
+    """`runs`, if they are those of several machines."""
+    far: MakeFarSide | None = None
+    """Makes what answers another machine about the runs of this one."""
 
 
 class PortTaken(TrainvitalsError):
@@ -84,7 +90,7 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
         raise TrainvitalsError(
-            f"'{host}' is not an address of this machine: {error.strerror}", hint="for example --host 127.0.0.1"
+            f"'{host}' is not an address of this machine: {error.strerror}", hint="for example --listen 127.0.0.1"
         ) from error
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -96,7 +102,7 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
         if error.errno == errno.EADDRINUSE:
             return None
         raise TrainvitalsError(
-            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another with --host or --port"
+            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another with --listen or --port"
         ) from error
     return made
 
@@ -112,7 +118,7 @@ def make_door(options: ServeOptions, port: int) -> Door:
     command = f"trainvitals serve --link --port {port}"
     if not is_loopback(options.host):
         hosts |= {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
-        command += f" --host {options.host}"
+        command += f" --listen {options.host}"
     return Door(
         options.token,
         frozenset(hosts),
@@ -160,6 +166,8 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
         prices=options.prices,
         conditions=options.conditions,
         intake=_make_intake(options),
+        machines=options.machines,
+        far=options.far,
     )
     config = uvicorn.Config(
         app,
