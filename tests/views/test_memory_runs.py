@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +11,11 @@ from typing import Any
 
 import pytest
 from memory_runs import MemoryRun, MemoryRuns
+from same_answers import START, check_answers, frames, make_runs, plain
 from starlette.testclient import TestClient
 from waiting import wait_until
 
-from trainvitals.journal.contracts import Reader, RunRef, Runs
+from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
@@ -27,31 +27,19 @@ from trainvitals.views.cli.terminal import Paint
 from trainvitals.views.data.comparison import describe_comparison
 from trainvitals.views.data.diagnosis import read_findings
 from trainvitals.views.data.export import FORMATS, Rows, write_rows
-from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.wire import encode
 from trainvitals.views.report.document import draw_picture, draw_report
-from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.snapshot import Request
-from trainvitals.views.tui.view import PAGES, View
 from trainvitals.views.web.app import make_app
-
-sys.path.insert(0, str(Path(__file__).parent / "tui"))  # story.py; importlib mode adds no path
-
-import story
-
-BEFORE = Path(__file__).parents[1] / "data" / "runs_before"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of an earlier version (sealed, resumed, of several ranks, monitored, live), and one with a story."""
     place = tmp_path_factory.mktemp("runs")
-    for folder in sorted(BEFORE.glob("*/*/run.json")):
-        if "damaged" not in folder.parent.name:  # damage is of files
-            shutil.copytree(folder.parent, place / folder.parent.parent.name / folder.parent.name)
-    story.make_run(place)
+    make_runs(place)
     return place
 
 
@@ -69,14 +57,7 @@ def memory(folders: FolderRuns) -> MemoryRuns:
 def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
     # Two answers are compared that are made one after the other.
-    monkeypatch.setattr(time, "time", lambda: story.START + 1e8)
-
-
-def plain(value: Any) -> Any:
-    """Without where a run is kept: that is all that may differ."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items() if key not in ("folder", "root", "version", "written")}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+    monkeypatch.setattr(time, "time", lambda: START + 1e8)
 
 
 def in_both(folders: FolderRuns, memory: MemoryRuns, ask: Callable[[Runs], Any]) -> None:
@@ -95,43 +76,8 @@ def clients(folders: FolderRuns, memory: MemoryRuns) -> Iterator[tuple[TestClien
         yield of_folders, of_memory
 
 
-def questions(run: dict[str, Any]) -> Iterator[str]:
-    yield ""
-    for table, known in run["tables"].items():
-        names = "&".join(f"name={name}" for name in known["names"][:40])
-        for x in ("step", "time", "relative") if table == "training" else ("time", "relative"):
-            yield f"/series?table={table}&x={x}&{names}"
-            yield f"/series?table={table}&x={x}&points=20&{names}"
-        yield f"/series?table={table}&x=time&band=true&{names}"
-    yield "/series?name=loss&all_attempts=true"
-    yield "/series?name=loss&start=10&end=30&rank=0"
-    yield "/states?table=gpu&name=throttle_reasons"
-    yield from (f"/layers?measure={measure}" for measure in LAYER_MEASURES)
-    yield "/events"
-    yield "/alerts"
-    yield "/diagnosis"
-    yield from (f"/stacks/{name}" for name in run["stacks"])
-    yield from (f"/console/{name}" for name in run["consoles"])
-    yield "/console/none.log"
-    yield from (f"/export?format={format}&table={table}" for format in ("csv", "jsonl") for table in run["tables"])
-
-
 def test_the_api_gives_the_same_answers(clients: tuple[TestClient, TestClient], folders: FolderRuns) -> None:
-    listed = [plain(client.get("/api/v1/runs").json()) for client in clients]
-    assert listed[0] == listed[1]
-    assert len(listed[0]["runs"]) == len(folders.list_keys()) > 5
-    for row in listed[0]["runs"]:
-        address = f"/api/v1/runs/{row['key']}"
-        run = clients[0].get(address).json()
-        asked = list(questions(run))
-        assert len(asked) > 12
-        for question in asked:
-            of_folders, of_memory = (client.get(address + question) for client in clients)
-            assert of_folders.status_code == of_memory.status_code, question
-            if "/export" in question:
-                assert sorted(of_folders.content.split(b"\n")) == sorted(of_memory.content.split(b"\n")), question
-            else:
-                assert plain(of_folders.json()) == plain(of_memory.json()), (row["key"], question)
+    check_answers(*clients, len(folders.list_keys()))
 
 
 def test_runs_are_compared_alike(folders: FolderRuns, memory: MemoryRuns) -> None:
@@ -209,19 +155,6 @@ def test_the_summary_in_the_terminal_is_the_same(folders: FolderRuns, memory: Me
 # -- the terminal
 
 
-def frames(run: RunRef, runs: Runs) -> list[str]:
-    feed = Feed(TopOptions(run=run, runs=runs, sources=()), clock=lambda: story.START + 180.0)
-    found = []
-    try:
-        for page in (name for name, _ in PAGES if name != "processes"):  # those are of the machine
-            feed.want(Request(page=page))
-            drawn = screen.draw(feed.read(), View(page=page), 160, 50)
-            found.append("\n".join("".join(segment.text for segment in line) for line in drawn.lines))
-    finally:
-        feed.stop()
-    return found
-
-
 def test_every_page_of_the_terminal_is_drawn_alike(folders: FolderRuns, memory: MemoryRuns) -> None:
     for key in folders.list_keys():
         of_folder = frames(refer_to(folders.folder(key)), folders)
@@ -233,7 +166,7 @@ def test_every_page_of_the_terminal_is_drawn_alike(folders: FolderRuns, memory: 
 # -- live
 
 
-FILE = RunFile.parse({"id": "one", "project": "p", "status": "running", "started": format_time(story.START)})
+FILE = RunFile.parse({"id": "one", "project": "p", "status": "running", "started": format_time(START)})
 TRAINING = FileName("training", 1, "20260115_100000", rank=0)
 
 
@@ -241,7 +174,7 @@ def test_what_is_added_reaches_the_terminal() -> None:
     runs = MemoryRuns(one=MemoryRun(FILE))
     feed = Feed(TopOptions(run=runs.refer_to("one"), runs=runs, sources=()))
     assert feed.read().run.values == {}  # type: ignore[union-attr]
-    runs.runs["one"].rows.append((TRAINING, {"timestamp": format_time(story.START), "step": 7, "loss": 0.5}))
+    runs.runs["one"].rows.append((TRAINING, {"timestamp": format_time(START), "step": 7, "loss": 0.5}))
     run = feed.read().run
     assert run is not None and (run.step, run.values["loss"]) == (7, 0.5)
     feed.stop()

@@ -35,6 +35,9 @@ _WHOLE = {
     "time_from": None, "time_to": None,
 }  # fmt: skip
 _FLOATS = {"low": "low_row", "high": "high_row", "broken_value": "broken_row", "last": "last_row"}
+COLUMNS = (*_WHOLE, *_FLOATS)
+FLOAT_COLUMNS = frozenset(_FLOATS)
+"""The columns of a side table beside name and label, and which of them are floats."""
 _KEEPS_NO_STEP = frozenset({"low_step", "high_step", "broken_step", "last_step"})
 
 
@@ -57,8 +60,7 @@ def write_extremes(connection: Any, numbers: Numbers, segment: Path, folder: Ope
     columns = find_extremes(numbers)
     register_keys(connection, numbers.keys)
     connection.register("columns", with_nan_apart(columns))
-    names = [*_WHOLE, *_FLOATS]
-    selected = ", ".join(f"{_as_stored(name)} AS {name}" for name in names)
+    selected = ", ".join(f"{_as_stored(name)} AS {name}" for name in COLUMNS)
     query = f"SELECT name, label, {selected} FROM columns JOIN keyed USING (key) ORDER BY name, label, bucket"
     parquet.copy(connection, query, folder.locate(file), [MARK, (DIGEST, digest(segment))])
     if not is_right(connection, numbers, folder.locate(file)):
@@ -70,7 +72,7 @@ def is_right(connection: Any, numbers: Numbers, file: str) -> bool:
     check_size(file)
     columns = find_extremes(numbers)
     register_keys(connection, numbers.keys)
-    restored = ", ".join(f"{_as_array(name)} AS {name}" for name in (*_WHOLE, *_FLOATS))
+    restored = ", ".join(f"{_as_array(name)} AS {name}" for name in COLUMNS)
     written = connection.execute(
         f"SELECT coalesce(key, -1) AS key, {restored} FROM {parquet.scan([file], 'file_row_number = true')} "
         "LEFT JOIN keyed USING (name, label) ORDER BY file_row_number"

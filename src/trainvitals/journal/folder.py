@@ -15,7 +15,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,7 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
 Asking = Callable[[str], Answer]
 """Asked about a place."""
 
@@ -213,11 +214,16 @@ def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | N
     checked, elsewhere the file is believed.
     """
     run = run if run is not None else read_run(folder)
+    return find_state(run, lambda: read_statuses(folder))
+
+
+def find_state(run: RunFile, read_all: Callable[[], list[Status]]) -> tuple[str, Cause | None]:
+    """The same from run.json and, where they are needed, what the agents reported."""
     if run.is_over:
         return run.status, run.cause
     if run.process.is_gone:
         return "crashed", Cause(kind=causes.GONE)
-    for status in read_statuses(folder):
+    for status in read_all():
         if status.attempt == run.attempt and status.state in ("stalled", "hung"):
             return status.state, status.cause
     return run.status, run.cause
@@ -230,31 +236,42 @@ def find(reference: str | Path, root: Path, *, by_part: bool = True) -> Path:
     path = Path(text)
     if (path / layout.RUN_FILE).is_file():
         return path
-    folders = list_folders(root)
+    ids = {folder: folder.name for folder in list_folders(root)}
+
+    def read_names() -> dict[Path, str]:
+        return {folder: run.name for folder in ids if (run := find_run(folder)) is not None}
+
+    return choose(text, ids, read_names, str(root), by_part=by_part)
+
+
+def choose(
+    text: str, ids: Mapping[Key, str], read_names: Callable[[], Mapping[Key, str]], place: str, *, by_part: bool = True
+) -> Key:
+    """The run that is meant by a text, of those with these ids, oldest first: see `find`."""
     if text == "latest":
-        if not folders:
-            raise RunNotFound(f"no runs in {root}", hint="start one: trainvitals run -- python train.py")
-        return folders[-1]
-    by_id = [folder for folder in folders if folder.name == text]
+        if not ids:
+            raise RunNotFound(f"no runs in {place}", hint="start one: trainvitals run -- python train.py")
+        return list(ids)[-1]
+    by_id = [key for key, run_id in ids.items() if run_id == text]
     # An empty text, such as a variable that is not set, begins every id and means none.
-    matches = by_id or [folder for folder in folders if text and folder.name.startswith(text)]
-    names: dict[Path, str] = {}
+    matches = by_id or [key for key, run_id in ids.items() if text and run_id.startswith(text)]
+    names: Mapping[Key, str] = {}
     if not matches:
-        names = {folder: run.name for folder in folders if (run := find_run(folder)) is not None}
-        matches = [folder for folder, name in names.items() if text and name == text]
+        names = read_names()
+        matches = [key for key, name in names.items() if text and name == text]
         matches = matches[-1:]  # several runs may share a name: the newest is meant
     if not matches and text and by_part:
         part = text.lower()
-        matches = [f for f in folders if part in f.name.lower() or part in names.get(f, "").lower()]
+        matches = [key for key, run_id in ids.items() if part in run_id.lower() or part in names.get(key, "").lower()]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        listing = ", ".join(folder.name for folder in matches[:5])
+        listing = ", ".join(ids[key] for key in matches[:5])
         more = ", ..." if len(matches) > 5 else ""
         raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}{more}", hint="type more of its name or id")
-    ids = {folder.name for folder in folders}
-    known = {name for name in names.values() if name} | {_readable_part(run_id) for run_id in ids} | ids
-    raise RunNotFound(f"no run '{text}' in {root}{nearest(text, known, most=3)}", hint="list them: trainvitals runs")
+    known = {name for name in names.values() if name} | {_readable_part(found) for found in ids.values()}
+    known |= set(ids.values())
+    raise RunNotFound(f"no run '{text}' in {place}{nearest(text, known, most=3)}", hint="list them: trainvitals runs")
 
 
 def _readable_part(run_id: str) -> str:

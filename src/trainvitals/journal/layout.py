@@ -166,5 +166,9 @@ def list_files(folder: Path) -> list[tuple[FileName, str, Path]]:
                 found += [(*parsed, place / entry.name) for entry in entries if (parsed := _parse_entry(entry))]
         except (FileNotFoundError, NotADirectoryError):
             continue
-    found.sort(key=lambda item: (item[0].table, item[0].attempt, item[0].stamp, item[0].writer[1:].__repr__()))
-    return found
+    return in_reading_order(found)
+
+
+def in_reading_order(files: list[tuple[FileName, str, Path]]) -> list[tuple[FileName, str, Path]]:
+    """By table, and within it as they are read."""
+    return sorted(files, key=lambda item: (item[0].table, item[0].attempt, item[0].stamp, repr(item[0].writer[1:])))

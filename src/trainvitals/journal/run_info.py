@@ -76,23 +76,31 @@ def find_info(folder: Path) -> RunInfo:
     except RunNotFound as error:
         if not (folder / layout.RUN_FILE).exists():
             raise
-        return _make_info(folder, RunFile(), UNREADABLE, Cause(detail=error.message.removeprefix(f"{folder}{os.sep}")))
+        why = Cause(detail=error.message.removeprefix(f"{folder}{os.sep}"))
+        return _of_folder(folder, RunFile(), UNREADABLE, why)
 
 
 def read_info(folder: Path) -> RunInfo:
     """The run at a glance."""
     run = run_folder.read_run(folder)
     status, cause = run_folder.read_state(folder, run)
-    return _make_info(folder, run, status, cause)
+    return _of_folder(folder, run, status, cause)
 
 
-def _make_info(folder: Path, run: RunFile, status: str, cause: Cause | None) -> RunInfo:
+def _of_folder(folder: Path, run: RunFile, status: str, cause: Cause | None) -> RunInfo:
+    return make_info(str(folder), folder, folder.name, folder.parent.name, run, status, cause)
+
+
+def make_info(
+    place: str, folder: Path | None, key: str, project: str, run: RunFile, status: str, cause: Cause | None
+) -> RunInfo:
+    """A run that is kept at `place`; `key` and `project` are what it is called there, if run.json does not say."""
     return RunInfo(
-        place=str(folder),
+        place=place,
         folder=folder,
-        id=run.id or folder.name,
-        project=run.project or folder.parent.name,
-        name=run.name or run.id or folder.name,
+        id=run.id or key,
+        project=run.project or project,
+        name=run.name or run.id or key,
         status=status,
         cause=cause,
         started=run.started,

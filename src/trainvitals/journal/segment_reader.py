@@ -129,12 +129,8 @@ class SealedSegments:
         if max_points is not None:
             self.learn_buckets(paths, [name])
             buckets = self._buckets[(tuple(paths), name)].get(label)
-            if buckets is not None:
-                kept = bounds.may_hold(buckets)
-                total = int(buckets["count"][kept].sum())
-                if total >= max_points * BUCKET // 4:  # then two points a bucket still make a full chart
-                    chosen = {column: values[kept] for column, values in buckets.items()}
-                    return bounds.cut(_bucket_points(chosen, total), keep_total=True)
+            if buckets is not None and (found := points_of_buckets(buckets, bounds, max_points)) is not None:
+                return found
         condition, values = bounds.condition()
         query = (
             f"SELECT coalesce(step, {NO_STEP}) AS step, time, value "
@@ -343,6 +339,17 @@ def _identity(path: Path) -> object:
 
 def _size(found: Mapping[str, Buckets]) -> int:
     return sum(values.nbytes for columns in found.values() for values in columns.values())
+
+
+def points_of_buckets(buckets: Buckets, bounds: Bounds, max_points: int) -> Points | None:
+    """The extremes of the buckets that may hold something wanted; None if they are too few for a chart of
+    `max_points`."""
+    kept = bounds.may_hold(buckets)
+    total = int(buckets["count"][kept].sum())
+    if total < max_points * BUCKET // 4:  # else two points a bucket still make a full chart
+        return None
+    chosen = {column: values[kept] for column, values in buckets.items()}
+    return bounds.cut(_bucket_points(chosen, total), keep_total=True)
 
 
 def _bucket_points(buckets: Buckets, total: int) -> Points:

@@ -321,7 +321,7 @@ def _to_disk(path: Path) -> None:
 
 def _write(lines: Lines, workshop: Path, target: str, side: str) -> None:
     folder = OpenFolder(workshop)
-    numbers = _numbers(lines)
+    numbers = numbers_of(lines)
     connection = parquet.connect()
     try:
         _write_segment(connection, lines, numbers, folder.locate(target))
@@ -331,7 +331,8 @@ def _write(lines: Lines, workshop: Path, target: str, side: str) -> None:
         connection.close()
 
 
-def _numbers(lines: Lines) -> Numbers:
+def numbers_of(lines: Lines) -> Numbers:
+    """The numbers of these lines as a segment has them."""
     keys = sorted(lines.columns)
     columns = [lines.columns[key] for key in keys]
     rows = [np.frombuffer(column.rows, dtype=np.int64) for column in columns]
