@@ -10,6 +10,7 @@ import functools
 import http.client
 import math
 import socket
+import ssl
 import threading
 import time
 import urllib.request
@@ -48,12 +49,18 @@ class Answer:
         return one_line(self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0])
 
 
-def send(request: urllib.request.Request, seconds: float, *, most: int = MOST_OF_AN_ANSWER) -> Answer:
+def send(
+    request: urllib.request.Request,
+    seconds: float,
+    *,
+    most: int = MOST_OF_AN_ANSWER,
+    context: ssl.SSLContext | None = None,
+) -> Answer:
     """The answer to a request over HTTP or HTTPS, up to `most` bytes of it; raises OSError if there is none, with the
-    reason."""
+    reason. `context` is for other certificates than those that the system trusts."""
     watch = _Watch(seconds)
     opener = urllib.request.OpenerDirector()  # not the usual one, which follows redirects and reads files
-    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Handler(watch)):
+    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Handler(watch, context)):
         opener.add_handler(handler)
     with watch:
         try:
@@ -138,12 +145,14 @@ class _SecureConnection(_Connection, http.client.HTTPSConnection):
 class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Opens such connections."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: _Watch, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self._watch = watch
+        self._context_given = context
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(functools.partial(_Connection, self._watch), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_SecureConnection, self._watch), request)
+        connect = functools.partial(_SecureConnection, self._watch, context=self._context_given)
+        return self.do_open(connect, request)

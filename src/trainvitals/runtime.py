@@ -7,6 +7,7 @@
     <runtime>/intake.lock       held by the process that clients of other trackers log to (`trackers.intake.process`)
     <runtime>/intake.json       where it listens, and its token
     <runtime>/runs/*.json       one registration per rank: "watch this process, write into that folder"
+    <runtime>/shipping/*.json   runs that a gateway does not have as a whole yet (`agent.shipping`)
     <runtime>/rows/*            what lists show of ended runs, a cache for each folder of runs (`journal.row_cache`)
 
 The folder is on the machine itself, never on a shared file system. The lock is right even after `kill -9`: the

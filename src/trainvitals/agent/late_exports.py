@@ -151,7 +151,7 @@ class LateExports:
         mode = rest.settings.file_mode
         return deliver(
             runners,
-            Relay(folder, _is_ours(known, status.own_token(folder, host)), read_sealed=SegmentChildren().read),
+            Relay(folder, _is_ours(known, run_folder.own_token(folder, host)), read_sealed=SegmentChildren().read),
             RunEnd.of(about),
             lambda exports: status.write_row_exports(folder, host, exports, mode),
             stop=rest.stop,

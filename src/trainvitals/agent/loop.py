@@ -26,6 +26,7 @@ from trainvitals.agent.run import WatchedRun
 from trainvitals.agent.run_context import Machine
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.shipping import Shipping
 from trainvitals.agent.wanted import combine, find_pages
 from trainvitals.alerts import builtin
 from trainvitals.alerts.environment import process_environment
@@ -86,6 +87,7 @@ class Agent:
         holders = GpuHolders(self._sampler.gpu_holders)
         self._exporting = Exporting(self._host, self._folder, self._sampler.newest, holders, self._log, self._report)
         self._late_exports = LateExports(self._host, self._log)
+        self._shipping = Shipping(self._host, self._log)
         self._machine = Machine(
             self._host,
             self._sampler.describe,
@@ -93,6 +95,7 @@ class Agent:
             self._sampler.gpu_users,
             self._sealer,
             self._late_exports,
+            self._shipping,
         )
         self._roster = Roster(self._folder, self._host, self._log)
         self._backlog = Backlog(self._log)
@@ -149,8 +152,13 @@ class Agent:
                 )
 
     def _take_up_messages(self) -> None:
-        """Alerts and rows of runs that ended, which an earlier agent could not deliver."""
-        for what, take_up in (("messages", resume_sending), ("rows", self._late_exports.take_up)):
+        """Alerts, rows and files of runs that ended, which an earlier agent could not deliver."""
+        pending = (
+            ("messages", resume_sending),
+            ("rows", self._late_exports.take_up),
+            ("files", self._shipping.take_up),
+        )
+        for what, take_up in pending:
             try:
                 count = take_up(self._settings_from)
             except (OSError, SettingError) as error:
@@ -245,7 +253,7 @@ class Agent:
         return True
 
     def _is_idle(self) -> bool:
-        sending = still_sending() or self._late_exports.busy
+        sending = still_sending() or self._late_exports.busy or self._shipping.busy
         if self._keep or self._runs or self._assigned or self._sealer.busy or sending:
             self._idle_since = None
             return False
@@ -454,6 +462,7 @@ class Agent:
         for run in self._runs.values():
             run.wait(max(deadline - time.monotonic(), 0.0))
         self._late_exports.close()
+        self._shipping.close()
         self._exporting.close()  # with what the runs have read last, and with the newest samples
         self._sampler.end()
         hanging = [run.run_id for run in self._runs.values() if run.is_alive]

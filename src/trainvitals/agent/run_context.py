@@ -24,6 +24,7 @@ from trainvitals.settings import Settings
 
 if TYPE_CHECKING:
     from trainvitals.agent.late_exports import LateExports
+    from trainvitals.agent.shipping import Shipping
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Machine:
     """The processes on each GPU, by the key of its unit."""
     sealer: Sealer
     late_exports: LateExports
+    shipping: Shipping
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class RunParts:
         self._context = context
         self._ranks = ranks
         self._known_row_exports = known.row_exports
+        self._known_shipment = known.shipment
         self.training_log = TrainingLog(known)
         self.gpu_use = GpuUses(parse_uses(known.gpu_summary))
         self.holding = GpuHolding(context.machine.gpu_users, self.before.held_gpus)
@@ -87,6 +88,7 @@ class RunParts:
         self._is_trusted = distrust is None
         if distrust is None:
             run = self._describe_run(pid, attempt)
+            context.machine.shipping.add(context.folder, context.settings, run.environment, warn)
             self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
             for exporter in self.row_exports:
                 self.relay.add(exporter, exporter.has_room)
@@ -207,6 +209,7 @@ class RunParts:
             gpu_summary=self.gpu_use.as_json(),
             alerts=self.alerting.active(),
             row_exports=self.row_exports.describe() if self.row_exports is not None else self._known_row_exports,
+            shipment=self._context.machine.shipping.describe(self._context.folder) or self._known_shipment,
             consoles=self.consoles.as_json(),
             dropped_lines=self.lines.dropped,
         )
@@ -219,4 +222,5 @@ class RunParts:
 def _asks_to_act(settings: Settings) -> bool:
     """Whether an alert or a row of the run may leave this machine or start something."""
     rules = (settings.alerts_actions, settings.alerts_rules) if settings.alerts_enabled else ()
-    return bool(wishes_of(settings, "rows") or (settings.alerts_enabled and settings.alerts_notify) or any(rules))
+    sends = settings.gateway is not None or wishes_of(settings, "rows")
+    return bool(sends or (settings.alerts_enabled and settings.alerts_notify) or any(rules))

@@ -199,6 +199,7 @@ class Seals:
         self._folder = context.folder
         self._settings = context.settings
         self._sealer = context.machine.sealer
+        self._shipping = context.machine.shipping
         self._log = context.log
         self._lines = lines
         self._waits: dict[str, tuple[float, float]] = {}  # file: (not before, how long it waits after the next failure)
@@ -332,6 +333,7 @@ class Seals:
             else:
                 self._waits.pop(result["file"], None)
                 self._lines_of[result["file"]] = result["lines"]
+                self._shipping.note_sealed(self._folder, result["file"], result["bytes"])
                 self._log.info("sealed", **result)
             self._results.append(result)
         self._sealing = set()  # there is one job at a time
@@ -454,7 +456,7 @@ def _seal(path: Path, *, keep: bool, mode: int) -> Result | None:
     except (OSError, TrainvitalsError) as error:
         return {"file": path.name, "error": str(error)}
     damage: Mapping[str, int] = asdict(sealed.damage)
-    return {"file": path.name, "lines": sealed.lines, "values": sealed.values, **damage}
+    return {"file": path.name, "bytes": sealed.size, "lines": sealed.lines, "values": sealed.values, **damage}
 
 
 def _print_result(result: Result) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainvitals import runtime
 from trainvitals.agent.run_context import RunContext
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
 from trainvitals.journal.documents.registration import Registration
-from trainvitals.journal.documents.status import RowExport, Status
+from trainvitals.journal.documents.status import RowExport, Shipment, Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.sources import described_gpus
 
@@ -21,25 +20,33 @@ LARGE = 64 << 10
 LARGE_INTERVAL = 10.0
 """Thousands of metrics make a large file; it is written less often."""
 
+_changing = threading.Lock()
+"""Of the runs that are no longer watched, several threads may have something to say."""
+
 
 def read_own(folder: Path, host: str) -> Status:
     """What the agent of this host wrote last, an empty one if it never did."""
     return next((status for status in run_folder.read_statuses(folder) if status.host == host), Status())
 
 
-def own_token(folder: Path, host: str) -> str | None:
-    """How this host is called in the names of its files in this folder; None if it has those without a name."""
-    written = runtime.read_json(folder / "status.json")
-    return None if written is not None and Status.parse(written).host == host else layout.host_token(host)
-
-
 def write_row_exports(folder: Path, host: str, exports: Mapping[str, RowExport], mode: int) -> None:
     """How far exporters are with a run that is no longer watched. Raises OSError when the folder cannot be
     written."""
-    known = read_own(folder, host)
-    if known.host:
-        merged = replace(known, row_exports={**known.row_exports, **exports})
-        run_folder.write_status(folder, merged, host if own_token(folder, host) else None, mode)
+    _change(folder, host, mode, lambda known: replace(known, row_exports={**known.row_exports, **exports}))
+
+
+def write_shipment(folder: Path, host: str, shipment: Shipment, mode: int) -> None:
+    """How far a gateway has a run that is no longer watched. Raises OSError when the folder cannot be written."""
+    _change(folder, host, mode, lambda known: replace(known, shipment=shipment))
+
+
+def _change(folder: Path, host: str, mode: int, change: Callable[[Status], Status]) -> None:
+    with _changing:
+        known = read_own(folder, host)
+        changed = change(known)
+        if known.host and changed != known:
+            own = run_folder.own_token(folder, host)
+            run_folder.write_status(folder, changed, host if own else None, mode)
 
 
 class StatusFile:

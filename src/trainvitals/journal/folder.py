@@ -185,6 +185,12 @@ def write_status(folder: Path, status: Status, host: str | None = None, mode: in
     runtime.write_atomically(folder / name, encode_line(status.as_json()), mode)
 
 
+def own_token(folder: Path, host: str) -> str | None:
+    """How a host is called in the names of its files in this folder; None if it has those without a name."""
+    written = runtime.read_json(folder / "status.json")
+    return None if written is not None and written.get("host") == host else layout.host_token(host)
+
+
 def read_statuses(folder: Path) -> list[Status]:
     """What each host's agent wrote last."""
     try:

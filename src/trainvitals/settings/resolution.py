@@ -16,6 +16,8 @@ from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, ex
 
 SYSFS_VARIABLE = "TRAINVITALS_SYSFS_ROOT"
 """Where sysfs is instead of /sys: for tests with simulated devices."""
+TOKEN_VARIABLE = "TRAINVITALS_TOKEN"
+"""The token for the gateway itself, which no setting may contain: `gateway_token` names it."""
 # Variables with our prefix that are not settings: how our own processes find each other.
 RESERVED = frozenset(
     {
@@ -28,6 +30,7 @@ RESERVED = frozenset(
         "TRAINVITALS_RUNTIME_DIR",
         "TRAINVITALS_RUN_DIR",
         "TRAINVITALS_RUN_ID",
+        TOKEN_VARIABLE,
         # Of the program that an alert starts (alerts/channels/command.py).
         "TRAINVITALS_ALERT_RULE",
         "TRAINVITALS_ALERT_RUN",
@@ -36,7 +39,7 @@ RESERVED = frozenset(
         "TRAINVITALS_ALERT_TITLE",
     }
 )
-MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_ROLE", "TRAINVITALS_RUNTIME_DIR")
+MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_ROLE", "TRAINVITALS_RUNTIME_DIR", TOKEN_VARIABLE)
 """Those of them that a user may want to set."""
 WARNED = "_TRAINVITALS_WARNED"
 """Set for child processes by one that has printed its warnings about settings, so that they do not repeat them."""

@@ -263,6 +263,14 @@ class Settings:
 
     export = Setting({}, TARGETS, "Exporters of other packages by name, with the address of each (docs/plugins.md)")
 
+    # A gateway that keeps the runs of many machines: docs/fleet.md
+    gateway = optional(TARGET, "Gateway to which every run is shipped")
+    gateway_token = Setting("env:TRAINVITALS_TOKEN", SECRET, "Token for the gateway; without one none is sent")
+    gateway_ca = optional(PATH, "Certificate authority (PEM) of the gateway; none: those that the system trusts")
+    gateway_certificate = optional(PATH, "Client certificate (PEM) for the gateway, for mutual TLS")
+    gateway_key = optional(PATH, "Private key of the client certificate (PEM); none: in the same file")
+    gateway_interval = Setting(2.0, duration(0.1), "Time between two requests to the gateway for a live run")
+
     # The run folder
     rotate_size_mb = Setting(16.0, size("MB", 0.001), "Rotate a journal file at this size; after an hour in any case")
     keep_jsonl = Setting(False, SWITCH, "Keep journal files after sealing them to Parquet")
@@ -361,7 +369,7 @@ def _plain(value: object) -> object:
         return list(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    return str(value.absolute()) if isinstance(value, Path) else value  # who reads it may be in another folder
 
 
 TABLE: tuple[Setting[Any], ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))

@@ -88,6 +88,31 @@ class RowExport(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment(Document):
+    """How far a gateway has the run, or what this host ships of it."""
+
+    target: str = entry(text, "")
+    """The gateway, without secrets; empty where there is none."""
+    sent: int = entry(whole, 0)
+    """Bytes of files that it has taken."""
+    waiting: int = entry(whole, 0)
+    """Bytes that it has not taken yet."""
+    behind_since: str | None = entry(text, None)
+    """When it had everything last, if it does not now."""
+    left_out: int = entry(whole, 0)
+    """Files that it will not get; `trouble` has the reason."""
+    trouble: str | None = entry(text, None)
+    """What went wrong last, until it goes well again."""
+    complete: bool = entry(flag, False)
+    """It has all of the run, which has ended."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is a gateway that does not have all of it."""
+        return bool(self.target) and not self.complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Caused):
     """What one agent wrote last."""
 
@@ -111,6 +136,7 @@ class Status(Caused):
     alerts: tuple[AlertStatus, ...] = entry(list_of(document(AlertStatus)), ())
     row_exports: Mapping[str, RowExport] = entry(mapping_of(document(RowExport)), {})
     """By the name of the exporter."""
+    shipment: Shipment = entry(document(Shipment), Shipment())
     consoles: Mapping[str, Any] = entry(mapping, {})
     damage: LineDamage = entry(document(LineDamage), LineDamage(), always=True)
     dropped_lines: int = entry(whole, 0)

@@ -1,0 +1,328 @@
+"""Every run of this agent that has a gateway, shipped there by one thread: while it lives, and afterwards until the
+gateway has all of it.
+
+A note in the runtime folder lets the next agent go on, however this one ends; how far the gateway is, it says itself
+(`trainvitals.fleet.shipping`). Where no run has a gateway, nothing of this is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals import runtime
+from trainvitals.agent import status
+from trainvitals.agent.log import BoundLog
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.status import Shipment
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.ownership import explain_foreign
+from trainvitals.settings import Settings
+
+if TYPE_CHECKING:
+    from trainvitals.fleet.gateway_client import Access, Gateway
+    from trainvitals.fleet.shipping import RunShipment
+
+NOTES = "shipping"
+PATIENCE = 86_400.0
+"""Seconds without any success, after which an agent with nothing else to do ends. The notes stay."""
+LEAVE_PATIENCE = 2.5
+REST = 3.0
+"""Seconds of rest for every second of processor time, while much lies behind: a training may want the processor."""
+MOST_TOLD = 20
+"""Different troubles of one run that become events."""
+BROKEN_SECONDS = 60.0
+"""Until a run is tried again whose folder cannot be read."""
+
+Warn = Callable[[str], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One run and its copy at the gateway."""
+
+    folder: Path
+    settings: Settings
+    gateway: Gateway
+    shipment: RunShipment
+    target: str
+    is_watched: bool
+    known: Shipment
+    """What an earlier agent left in status.json."""
+    warn: Warn
+    due: float = 0.0
+    waiting: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    has_all: bool = False
+    behind_since: float | None = None
+    trouble: str = ""
+    told: set[str] = field(default_factory=set)
+    is_marked: bool = False
+    """status.json says that all is shipped: once the gateway has that too, it is."""
+
+    @property
+    def interval(self) -> float:
+        return self.settings.gateway_interval
+
+
+@dataclass(slots=True)
+class ShippingCounts:
+    """Of one agent, for metrics."""
+
+    requests: int = 0
+    failures: int = 0
+    sent_bytes: int = 0
+    waiting_bytes: int = 0
+    runs: int = 0
+    behind_seconds: float = 0.0
+    """Of the run that has been behind for the longest."""
+
+
+class Shipping:
+    """All runs of one agent."""
+
+    def __init__(self, host: str, log: BoundLog) -> None:
+        self._host = host
+        self._log = log
+        self._lock = threading.Lock()
+        self._runs: dict[Path, _Run] = {}
+        self._gateways: dict[object, Gateway] = {}
+        self._thread: threading.Thread | None = None
+        self._news = threading.Event()
+        self._closing = False
+        self._sent_before = 0
+        self._moved = time.monotonic()
+
+    # -- from other threads
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something left to ship, and a gateway that has taken something within a day."""
+        return bool(self._runs) and time.monotonic() - self._moved < PATIENCE
+
+    def add(
+        self, folder: Path, settings: Settings, environment: Mapping[str, str], warn: Warn, *, watched: bool = True
+    ) -> None:
+        """Ship this run, if its settings name a gateway."""
+        if settings.gateway is None:
+            return
+        from trainvitals.fleet.gateway_client import Access
+        from trainvitals.fleet.shipping import RunShipment
+
+        try:
+            access = Access.find(settings, environment)
+            assert access is not None
+            self._write_note(folder, settings)
+        except (OSError, TrainvitalsError) as error:
+            warn(f"cannot ship this run: {error}")
+            return
+        with self._lock:
+            if self._closing:
+                return
+            gateway = self._find_gateway(access)
+            known = status.read_own(folder, self._host).shipment
+            if known.target != access.shown:
+                known = Shipment()
+            shipment = RunShipment(folder, self._host, warn)
+            self._runs[folder] = _Run(folder, settings, gateway, shipment, access.shown, watched, known, warn)
+            self._moved = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="shipping", daemon=True)
+                self._thread.start()
+        self._news.set()
+
+    def release(self, folder: Path) -> None:
+        """The run is no longer watched: what is left of it is the last there is, and this thread says how far it is."""
+        with self._lock:
+            run = self._runs.get(folder)
+            if run is not None:
+                run.is_watched, run.due = False, 0.0
+                run.shipment.look_deep()
+        self._news.set()
+
+    def note_sealed(self, folder: Path, name: str, size: int) -> None:
+        """A file of so many bytes has become a segment."""
+        run = self._runs.get(folder)
+        if run is not None:
+            run.shipment.note_sealed(name, size)
+
+    def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
+        """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
+        notes = _read_notes()
+        for path, note in notes.items():
+            folder = Path(str(note.get("folder", "")))
+            if run_folder.find_run(folder) is None or explain_foreign(folder) is not None:
+                path.unlink(missing_ok=True)  # removed, or not to be trusted
+                continue
+            warn = self._make_warning(folder)
+            self.add(folder, make_settings(note.get("settings") or {}), os.environ, warn, watched=False)
+        return len(notes)
+
+    def describe(self, folder: Path) -> Shipment | None:
+        """For status.json; None if this agent does not ship it."""
+        run = self._runs.get(folder)
+        return _describe(run) if run is not None else None
+
+    def count(self) -> ShippingCounts:
+        """For metrics."""
+        with self._lock:
+            runs, gateways = list(self._runs.values()), list(self._gateways.values())
+        since = [run.behind_since for run in runs if run.behind_since is not None]
+        return ShippingCounts(
+            sum(gateway.sent for gateway in gateways),
+            sum(gateway.failed for gateway in gateways),
+            self._sent_before + sum(run.shipment.sent_bytes for run in runs),
+            sum(run.waiting for run in runs),
+            len(runs),
+            max(time.time() - min(since), 0.0) if since else 0.0,
+        )
+
+    def close(self) -> None:
+        """The agent ends; the notes stay."""
+        with self._lock:
+            self._closing = True
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join(LEAVE_PATIENCE)
+
+    # -- the thread
+
+    def _work(self) -> None:
+        while not self._closing:
+            with self._lock:
+                runs = list(self._runs.values())
+            for run in runs:
+                if run.due <= time.monotonic() and not self._closing:
+                    self._guard(run)
+            pause = min((run.due for run in runs), default=float("inf")) - time.monotonic()
+            if pause > 0:
+                self._news.wait(min(pause, threading.TIMEOUT_MAX))
+                self._news.clear()
+
+    def _guard(self, run: _Run) -> None:
+        try:
+            self._serve(run)
+        except Exception as error:  # noqa: BLE001 - one run's trouble must not end the shipping of the others
+            run.due = time.monotonic() + BROKEN_SECONDS
+            run.trouble = f"{type(error).__name__}: {error}"
+            if not run.folder.is_dir():
+                self._forget(run)
+            else:
+                self._log.exception_once("shipping a run failed", error, folder=str(run.folder))
+
+    def _serve(self, run: _Run) -> None:
+        """One request for this run, if its gateway may be asked and there is something to send."""
+        from trainvitals.fleet.gateway_client import NotNow
+
+        began, more = time.thread_time(), False
+        watched = run.is_watched  # before the look: what is written until it is released will be seen
+        try:
+            if run.gateway.wait <= 0:
+                more = run.shipment.ship(run.gateway)
+                self._moved = time.monotonic()
+            else:
+                run.shipment.look(time.monotonic())  # so that status.json says how much waits
+        except NotNow:
+            pass  # its trouble says why
+        self._take_stock(run)
+        now = time.monotonic()
+        if more:
+            run.due = now + REST * (time.thread_time() - began)
+        else:
+            run.due = now + max(run.interval, run.gateway.wait)
+        if not watched and not more:
+            self._close_up(run)
+
+    def _take_stock(self, run: _Run) -> None:
+        """What others ask about."""
+        run.waiting, run.left_out = run.shipment.waiting_bytes, run.shipment.left_out
+        run.has_all = run.shipment.has_all
+        if not run.waiting:
+            run.behind_since = None
+        elif run.behind_since is None:
+            run.behind_since = time.time()
+        run.trouble = run.gateway.trouble
+        if run.trouble and run.trouble not in run.told and len(run.told) < MOST_TOLD:
+            run.told.add(run.trouble)
+            run.warn(f"cannot ship to {run.target}, retrying: {run.trouble}")
+
+    def _close_up(self, run: _Run) -> None:
+        """The run has ended. Once all is shipped, say so in status.json, ship that, and forget the run."""
+        if self._runs.get(run.folder) is not run:
+            return  # it is watched again
+        if run.has_all and run.is_marked:
+            self._forget(run)
+            return
+        run.is_marked = False
+        try:
+            status.write_shipment(run.folder, self._host, _describe(run), run.settings.file_mode)
+        except OSError as error:
+            self._log.warn_once("cannot write status.json", folder=str(run.folder), error=str(error))
+        if run.has_all:
+            run.is_marked = True
+            run.due = 0.0
+        run.shipment.look_deep()
+
+    def _forget(self, run: _Run) -> None:
+        _note(run.folder).unlink(missing_ok=True)
+        with self._lock:
+            if self._runs.get(run.folder) is run:  # not one that is watched again
+                del self._runs[run.folder]
+                self._sent_before += run.shipment.sent_bytes
+
+    # -- helpers
+
+    def _find_gateway(self, access: Access) -> Gateway:
+        from trainvitals.fleet.gateway_client import Gateway
+
+        kind, _, name = access.token.partition(":")
+        key = (access, access.environment.get(name.strip()) if kind == "env" else None)
+        found = self._gateways.get(key)
+        if found is None:
+            found = self._gateways[key] = Gateway(access)
+        return found
+
+    def _write_note(self, folder: Path, settings: Settings) -> None:
+        runtime.make_folders(_note(folder).parent)
+        note = {"folder": str(folder), "settings": settings.as_json()}
+        runtime.write_atomically(_note(folder), encode_line(note))
+
+    def _make_warning(self, folder: Path) -> Warn:
+        return lambda text: self._log.warning("shipping", folder=str(folder), reason=text)
+
+
+def _describe(run: _Run) -> Shipment:
+    return Shipment(
+        target=run.target,
+        sent=run.known.sent + run.shipment.sent_bytes,
+        waiting=run.waiting,
+        behind_since=format_time(run.behind_since) if run.behind_since is not None else None,
+        left_out=len(run.left_out),
+        trouble=run.trouble or next((f"{path}: {why}" for path, why in run.left_out.items()), None),
+        complete=not run.is_watched and run.has_all and not run.left_out,
+    )
+
+
+def list_unshipped() -> list[Path]:
+    """The runs of this machine and user that a gateway does not have as a whole."""
+    return [Path(str(note.get("folder", ""))) for note in _read_notes().values()]
+
+
+def _read_notes() -> dict[Path, dict[str, Any]]:
+    """Those of this user."""
+    place = runtime.runtime_dir() / NOTES
+    paths = sorted(place.glob("*.json")) if place.is_dir() else []
+    found = ((path, runtime.read_json(path, own=True)) for path in paths)
+    return {path: note for path, note in found if note is not None}
+
+
+def _note(folder: Path) -> Path:
+    name = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
+    return runtime.runtime_dir() / NOTES / f"{name}.json"

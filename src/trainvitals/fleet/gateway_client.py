@@ -1,0 +1,195 @@
+"""A gateway as an agent sees it: what it answers, and when it may be asked again.
+
+Whatever is wrong with it is one of three exceptions, none of which says more than the caller needs: try later
+(`NotNow`), less at once (`TooLarge`), or that it will never take this (`Refused`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from trainvitals import http_client, runtime
+from trainvitals.errors import SettingError
+from trainvitals.fleet import wire
+from trainvitals.fleet.wire import Frame, Held
+from trainvitals.redaction import redact_text
+from trainvitals.settings import Settings
+from trainvitals.settings.secrets import is_reference, read_secret
+
+REQUEST_SECONDS = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds after a failure, twice as long after each further one."""
+LONGEST_ASKED_PAUSE = 600.0
+CLOSED_PAUSE = 60.0
+"""Where the token is refused: somebody has to mend it."""
+STRANGE_PAUSE = 600.0
+"""Where it speaks another version: somebody has to install another one."""
+MOST_OF_AN_ANSWER = 32 << 20
+"""A run with ten thousand pictures has a line for each."""
+
+
+class NotNow(Exception):
+    """It cannot be reached, does not let us in, or has too much to do."""
+
+
+class TooLarge(Exception):
+    """It takes less at once."""
+
+
+class Refused(Exception):
+    """It takes everything but this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where a run is to be shipped, and what opens the door there."""
+
+    address: str
+    token: str
+    """A reference: what it leads to may be replaced."""
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Of the training, where its user may have put the token."""
+
+    @classmethod
+    def find(cls, settings: Settings, environment: Mapping[str, str]) -> Access | None:
+        """None if no gateway is set. Raises SettingError."""
+        address = settings.gateway
+        if address is None:
+            return None
+        if is_reference(address):
+            address = read_secret(address, environment.get)
+        return cls(
+            address.rstrip("/"),
+            settings.gateway_token,
+            settings.gateway_ca,
+            settings.gateway_certificate,
+            settings.gateway_key,
+            environment,
+        )
+
+    @property
+    def shown(self) -> str:
+        """The address without what may be secret in it."""
+        return redact_text(self.address)
+
+    def read_token(self) -> str | None:
+        """As it is now; None if there is none. Raises SettingError if it cannot be read."""
+        kind, _, name = self.token.partition(":")
+        if kind == "env" and not self.environment.get(name.strip()):
+            return None
+        return read_secret(self.token, self.environment.get)
+
+
+class Gateway:
+    """One address, entered with one token. Used by one thread."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._context: ssl.SSLContext | None = None
+        self._context_files: tuple[object, ...] | None = None
+        self._pause = FIRST_PAUSE
+        self._again = 0.0
+        self.trouble = ""
+        """What went wrong last, until it goes well again."""
+        self.sent = self.failed = 0
+        """Requests that it has taken, and others."""
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it may be asked again."""
+        return max(self._again - time.monotonic(), 0.0)
+
+    def ask(self, project: str, run: str) -> dict[str, Held]:
+        """How far it has each file of the run."""
+        return self._parse(self._request("GET", project, run))
+
+    def send(self, project: str, run: str, frames: Sequence[Frame]) -> dict[str, Held]:
+        """How far it has these files now, whether it has taken the frames or they did not fit."""
+        # Parquet and pictures do not shrink.
+        plain = sum(len(frame.data) for frame in frames if frame.kind in ("lines", "document"))
+        compress = 2 * plain > sum(len(frame.data) for frame in frames)
+        return self._parse(self._request("POST", project, run, wire.encode_frames(frames, compress=compress), compress))
+
+    def _request(
+        self, method: str, project: str, run: str, body: bytes | None = None, compressed: bool = False
+    ) -> http_client.Answer:
+        access = self._access
+        place = "/".join(quote(part, safe="") for part in (project, run))
+        headers = {wire.VERSION_HEADER: str(wire.VERSION), "Content-Type": "application/octet-stream"}
+        if compressed:
+            headers["Content-Encoding"] = "gzip"
+        try:
+            token = access.read_token()
+            if token is not None:
+                headers["Authorization"] = f"Bearer {token}"
+            request = urllib.request.Request(
+                f"{access.address}{wire.PREFIX}/runs/{place}", data=body, headers=headers, method=method
+            )
+            context = self._make_context() if access.address.startswith("https:") else None
+            answer = http_client.send(request, REQUEST_SECONDS, most=MOST_OF_AN_ANSWER, context=context)
+        except (OSError, ValueError, SettingError) as error:
+            raise self._fail(str(error)) from None
+        return self._judge(answer, had_token=token is not None)
+
+    def _judge(self, answer: http_client.Answer, *, had_token: bool) -> http_client.Answer:
+        status, said = answer.status, f": {answer.text}" if answer.text else ""
+        if answer.is_good or status == 409:
+            return answer
+        if status == 413:
+            raise TooLarge
+        if status in (400, 422):
+            self.failed += 1
+            raise Refused(redact_text(f"HTTP {status}{said}"))
+        if status in (401, 403):
+            missing = f"it wants a token, and {self._access.token.removeprefix('env:')} is not set"
+            text = "the token is refused" if had_token else missing
+            raise self._fail(f"{text} (HTTP {status}{said})", CLOSED_PAUSE)
+        if status == 426:
+            raise self._fail(f"it does not know version {wire.VERSION} of the protocol (HTTP 426{said})", STRANGE_PAUSE)
+        text = f"HTTP {status} {answer.reason}{said}".strip()
+        raise self._fail(text, answer.retry_after if status in (429, 503) else None)
+
+    def _parse(self, answer: http_client.Answer) -> dict[str, Held]:
+        if answer.headers.get(wire.VERSION_HEADER) is None:
+            raise self._fail("there is no gateway of trainvitals at this address", CLOSED_PAUSE)
+        try:
+            files = runtime.parse_object(answer.body)["files"]
+            found = {path: Held.parse(held) for path, held in files.items() if isinstance(path, str)}
+        except (ValueError, KeyError, AttributeError):
+            raise self._fail("its answer makes no sense") from None
+        self.sent += 1
+        self.trouble = ""
+        self._pause = FIRST_PAUSE
+        return found
+
+    def _fail(self, text: str, asked: float | None = None) -> NotNow:
+        """Not again for a while: so many seconds if that is asked for, else ever longer."""
+        self.failed += 1
+        seconds = min(asked, LONGEST_ASKED_PAUSE) if asked is not None else self._pause * random.uniform(0.5, 1.0)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._again = time.monotonic() + seconds
+        self.trouble = redact_text(text)
+        return NotNow(self.trouble)
+
+    def _make_context(self) -> ssl.SSLContext:
+        """Made anew when a certificate was replaced. Loading those of the system takes longer than a request."""
+        access = self._access
+        files = [path for path in (access.ca, access.certificate, access.key) if path is not None]
+        stamps = tuple((str(path), os.stat(path).st_mtime_ns) for path in files)  # noqa: PTH116
+        if self._context is None or stamps != self._context_files:
+            context = ssl.create_default_context(cafile=access.ca)
+            if access.certificate is not None:
+                context.load_cert_chain(access.certificate, access.key)
+            self._context, self._context_files = context, stamps
+        return self._context

@@ -1,0 +1,187 @@
+"""The agent ships its runs to a gateway, whoever is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import honest_gateway
+import pytest
+from honest_gateway import Copy, HonestGateway
+from run_copies import find_differences
+from waiting import free_port, pause, wait_until
+
+from trainvitals.agent.log import Log
+from trainvitals.agent.shipping import Shipping, list_unshipped
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.status import Shipment, Status
+from trainvitals.settings import resolve
+
+STEPS = """
+    for step in range(100_000):
+        run.log({{"loss": 1.0 / (step + 1), "text": "x" * 200}}, step=step)
+        time.sleep(0.002)
+        if os.path.exists({stop!r}):
+            break
+    run.finish()
+"""
+
+
+@pytest.fixture
+def honest(tmp_path: Path) -> Iterator[HonestGateway]:
+    gateway = HonestGateway(tmp_path / "gateway")
+    yield gateway
+    gateway.close()
+
+
+def read_shipment(folder: Path) -> Shipment:
+    return next((status.shipment for status in run_folder.read_statuses(folder)), Shipment())
+
+
+def start(machine: Any, address: str, tmp_path: Path, **options: Any) -> tuple[Any, Callable[[], None]]:
+    """A training that rotates and seals all the time, and how to end it."""
+    stop = tmp_path / "stop"
+    usual: dict[str, Any] = {"rotate_size_mb": 0.1, "gateway_interval": 0.1, "capture_git": False}
+    settings = {"gateway": address, "console": "tee", **usual, **options}
+    training = machine.train(STEPS.format(stop=str(stop)), **settings)
+    return training, stop.touch
+
+
+def test_a_run_is_shipped_while_it_lives_and_complete_when_it_has_ended(
+    machine: Any, honest: HonestGateway, tmp_path: Path
+) -> None:
+    machine.start_agent()
+    training, stop = start(machine, honest.address, tmp_path)
+    copy = honest.copy("p", training.folder.name)
+    wait_until(lambda: list((copy.folder / "segments").glob("*.minmax.parquet")), "a sealed file")
+    wait_until(lambda: read_shipment(training.folder).sent, "a status that says how much was shipped")
+    assert read_shipment(training.folder).is_due
+    assert list_unshipped() == [training.folder]
+    stop()
+    training.wait_for_end()
+    wait_until(lambda: not list_unshipped(), "the rest")
+    assert find_differences(training.folder, copy) == []
+    found = read_shipment(training.folder)
+    assert found.complete and (found.waiting, found.trouble, found.target) == (0, None, honest.address)
+
+
+@pytest.mark.promise(
+    "agent and gateway are killed (kill -9) again and again", "every line of a run arrives, and none of them twice"
+)
+def test_kills_of_both_ends_lose_and_double_nothing(machine: Any, tmp_path: Path) -> None:
+    port, place, chance = free_port(), tmp_path / "gateway", random.Random(os.urandom(4))
+    gateways: list[subprocess.Popen[str]] = []
+
+    def start_gateway() -> None:
+        command = [sys.executable, honest_gateway.__file__, str(place), str(port)]
+        gateways.append(machine.spawn(command))
+
+    start_gateway()
+    agent = machine.start_agent()
+    training, stop = start(machine, f"http://127.0.0.1:{port}", tmp_path)
+    copy = Copy(place / "p" / training.folder.name)
+    for number in range(6):
+        wait_until(lambda: copy.folder.is_dir(), "the first request")
+        pause(chance.uniform(0.1, 1.0))
+        if number % 2:
+            agent.kill()
+            agent.wait()
+            agent = machine.start_agent()
+        else:
+            gateways[-1].kill()
+            gateways[-1].wait()
+            start_gateway()
+    agent.kill()
+    agent.wait()
+    stop()
+    training.process.wait()
+    machine.start_agent()
+    training.wait_for_end()
+    wait_until(lambda: not list_unshipped(), "the rest")
+    assert find_differences(training.folder, copy) == []
+
+
+def test_a_run_that_ended_without_a_gateway_is_shipped_by_the_next_agent(
+    machine: Any, honest: HonestGateway, tmp_path: Path
+) -> None:
+    honest.misbehave = lambda *_: (503, {"Retry-After": "0"}, b"")
+    agent = machine.start_agent()
+    training, stop = start(machine, honest.address, tmp_path)
+    wait_until(lambda: read_shipment(training.folder).trouble, "a status that says what is wrong")
+    training.wait_for_event("exporter_trouble")
+    stop()
+    training.wait_for_end()
+    wait_until(lambda: read_shipment(training.folder).behind_since, "a status that says since when")
+    agent.send_signal(signal.SIGTERM)
+    agent.wait()
+    assert list_unshipped() == [training.folder] and not honest.copy("p", training.folder.name).folder.exists()
+    honest.misbehave = lambda *_: None
+    machine.start_agent()
+    wait_until(lambda: not list_unshipped(), "the run")
+    assert find_differences(training.folder, honest.copy("p", training.folder.name)) == []
+    assert read_shipment(training.folder).complete
+
+
+def test_a_token_is_asked_for_where_the_training_has_it(machine: Any, honest: HonestGateway, tmp_path: Path) -> None:
+    honest.token = "s3cret-of-the-project"
+    machine.start_agent()
+    training, stop = start(machine, honest.address, tmp_path, gateway_token="env:MY_TOKEN")
+    wait_until(lambda: "MY_TOKEN" in (read_shipment(training.folder).trouble or ""), "a refusal that is shown")
+    stop()
+    training.wait_for_end()
+    place = {"gateway": honest.address, "gateway_token": "env:MY_TOKEN"}
+    again = machine.train("sys.stdin.readline()\nrun.finish()", {"MY_TOKEN": honest.token}, **place)
+    wait_until(lambda: read_shipment(again.folder).sent, "the first of the run with a token")
+    again.go()
+    wait_until(lambda: read_shipment(again.folder).complete, "the rest of it")
+    wait_until(lambda: list_unshipped() == [training.folder], "its note to be gone")
+    assert find_differences(again.folder, honest.copy("p", again.folder.name)) == []
+    for path in (*again.folder.rglob("*"), *machine.runtime.rglob("*")):
+        assert not path.is_file() or honest.token.encode() not in path.read_bytes(), path
+
+
+# -- without an agent
+
+
+def make_shipping() -> Shipping:
+    return Shipping("here", Log(Path(os.devnull)).bind())
+
+
+def test_no_gateway_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    shipping = make_shipping()
+    shipping.add(tmp_path, resolve({}, environ={}, folder=Path("/")), {}, pytest.fail)
+    assert not shipping.busy and shipping.describe(tmp_path) is None and list_unshipped() == []
+
+
+def test_notes_of_runs_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    settings = resolve({"gateway": f"http://127.0.0.1:{free_port()}"}, environ={}, folder=Path("/"))
+    first = make_shipping()
+    first.add(tmp_path / "gone", settings, {}, lambda text: None)
+    first.close()
+    assert list_unshipped() == [tmp_path / "gone"]
+    after = make_shipping()
+    assert after.take_up(lambda values: settings) == 1
+    assert not after.busy and list_unshipped() == []
+
+
+def test_a_gateway_that_is_away_for_a_day_lets_the_agent_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    run_folder.create(tmp_path / "p" / "r")
+    run_folder.write_status(tmp_path / "p" / "r", Status(host="here"))
+    settings = resolve({"gateway": f"http://127.0.0.1:{free_port()}"}, environ={}, folder=Path("/"))
+    shipping = make_shipping()
+    shipping.add(tmp_path / "p" / "r", settings, {}, lambda text: None)
+    wait_until(lambda: shipping.count().failures, "a request that fails")
+    assert shipping.busy and shipping.count().runs == 1
+    monkeypatch.setattr("trainvitals.agent.shipping.PATIENCE", -1.0)
+    assert not shipping.busy
+    shipping.close()
+    assert len(list_unshipped()) == 1
