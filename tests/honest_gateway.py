@@ -38,7 +38,7 @@ class Copy:
             return Held(end=len(data), digest=wire.digest_of(data)) if data else Held()
         if kind == "lines":
             end = data.rfind(b"\n") + 1
-            sealed = not end and (self.folder / layout.SEGMENTS / f"{file.stem}.parquet").is_file()
+            sealed = (self.folder / layout.SEGMENTS / f"{file.stem}.parquet").is_file()
             return Held(end=end, rows=data.count(b"\n"), sealed=sealed)
         note = self.folder / GENERATIONS / path.replace("/", "@")
         return Held(end=len(data), generation=note.read_text() if note.is_file() else "")
@@ -53,7 +53,7 @@ class Copy:
         """Whether it fits."""
         file, held = self.folder / frame.path, self.find(frame.path)
         file.parent.mkdir(parents=True, exist_ok=True)
-        if frame.kind in ("document", "segment", "extremes"):
+        if frame.kind in ("document", "segment"):
             half = file.with_name(f".half-{file.name}")
             half.write_bytes(frame.data)
             half.replace(file)
@@ -67,7 +67,7 @@ class Copy:
             file.write_bytes(b"")
             note.write_text(frame.generation)
             held = Held(generation=frame.generation)
-        if frame.offset != held.end or (frame.kind == "lines" and not frame.data.endswith(b"\n")):
+        if held.sealed or frame.offset != held.end or (frame.kind == "lines" and not frame.data.endswith(b"\n")):
             return False
         with open(file, "r+b" if file.exists() else "wb") as copy:
             copy.truncate(held.end)

@@ -24,6 +24,7 @@ AREAS = {
     ),
     "The agent, and what it samples": ("agent/", "sources/", "plugins/", "test_runtime.py"),
     "Alerts": ("alerts/",),
+    "The fleet": ("fleet/",),
     "Exporters": ("exporters/", "test_http_client.py"),
     "Other trackers": ("trackers/",),
     "Benchmarks of models": ("bench/",),

@@ -29,19 +29,15 @@ def list_shipped(folder: Path) -> dict[str, bytes]:
 
 
 def find_differences(folder: Path, copy: Copy, but: Collection[str] = ()) -> list[str]:
-    """Files of the run that the copy does not have, byte by byte. A file that was shipped as lines before it was sealed
-    has its rows in the copy, and need not be there as a segment."""
+    """Files of the run that the copy does not have, byte by byte, and tables whose rows are others there."""
     wrong = []
     for name, data in list_shipped(folder).items():
         place = copy.folder / name
         is_same = place.is_file() and place.read_bytes() == data
-        if not is_same and wire.kind_of(name) == "segment" and not place.exists():
-            is_same = (copy.folder / f"{Path(name).stem}.jsonl").is_file()  # compared by value below
         if not is_same and name not in but:
             wrong.append(name)
     for path in (copy.folder / layout.SEGMENTS).glob("*.parquet"):
-        if not path.name.endswith(layout.SIDE):  # with what had come as lines before, it would be read twice
-            (copy.folder / f"{path.stem}.jsonl").unlink(missing_ok=True)
+        (copy.folder / f"{path.stem}.jsonl").unlink(missing_ok=True)  # what had come as lines before
     mine, theirs = RunReader(folder), RunReader(copy.folder)
     return wrong + [f"rows of {table}" for table in TABLES if _read(mine, table) != _read(theirs, table)]
 

@@ -72,6 +72,7 @@ def test_a_missing_token_is_called_missing(honest: HonestGateway) -> None:
         (429, {"Retry-After": "1e9"}, b"", NotNow, "HTTP 429", 500, 600),
         (429, {"Retry-After": "soon"}, b"", NotNow, "HTTP 429", 0, 1),
         (500, {}, b"", NotNow, "HTTP 500", 0, 1),
+        (500, {}, b'{"error": "the engine is full"}', NotNow, "Error: the engine is full$", 0, 1),
         (302, {"Location": "http://elsewhere"}, b"", NotNow, "HTTP 302", 0, 1),
         (426, {}, b"", NotNow, "does not know version 1", 500, 600),
         (403, {}, b"", NotNow, "token", 50, 60),

@@ -33,7 +33,7 @@ def honest(tmp_path: Path) -> Iterator[HonestGateway]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATUS_SECONDS", "DEEP_SECONDS", "DEEP_SHARE", "SEALED_SECONDS", "FIRST_WAIT", "LONGEST_WAIT"):
+    for name in ("STATUS_SECONDS", "DEEP_SECONDS", "DEEP_SHARE", "FIRST_WAIT", "LONGEST_WAIT"):
         monkeypatch.setattr(shipping, name, 0.0)
     monkeypatch.setattr("trainvitals.fleet.gateway_client.FIRST_PAUSE", 0.001)
 
@@ -139,19 +139,15 @@ def test_a_file_that_is_sealed_on_the_way_has_its_rows_there_once(honest: Honest
     seal(path)
     ship_all(shipment, gateway)
     assert find_differences(folder, honest.copy("p", "r")) == []
-    kinds = [frame.kind for frame in honest.requests[-1][1]]
-    assert kinds == ["segment", "extremes"]
+    assert [frame.kind for frame in honest.requests[-1][1]] == ["segment"]
 
 
-def test_a_segment_is_not_sent_if_its_lines_have_been(honest: HonestGateway, folder: Path) -> None:
-    shipment, gateway = RunShipment(folder, HOST), connect(honest)
+def test_a_file_that_is_kept_after_sealing_goes_as_its_segment(honest: HonestGateway, folder: Path) -> None:
     path = folder / "training_metrics_20260101_000001.jsonl"
-    ship_all(shipment, gateway)
-    sealed = seal(path)
-    shipment.note_sealed(path.name, sealed.size)
-    ship_all(shipment, gateway)
-    assert [frame.kind for frame in honest.requests[-1][1]] == ["extremes"]
-    assert find_differences(folder, honest.copy("p", "r")) == []
+    seal(path, keep=True)
+    ship_all(RunShipment(folder, HOST), connect(honest))
+    assert path.name not in {frame.path for _, frames in honest.requests for frame in frames}
+    assert find_differences(folder, honest.copy("p", "r"), [path.name]) == []
 
 
 def test_a_file_that_was_begun_anew_replaces_its_copy(honest: HonestGateway, folder: Path) -> None:
@@ -282,8 +278,7 @@ def test_a_gateway_that_takes_little_gets_little(
     too_large = shipment.left_out.keys()
     assert len(said) == len(too_large)
     assert all((folder / path).stat().st_size > limit for path in too_large)
-    sides = [path.replace(".parquet", ".minmax.parquet") for path in too_large]
-    wrong = find_differences(folder, honest.copy("p", "r"), {*too_large, *sides})
+    wrong = find_differences(folder, honest.copy("p", "r"), too_large)
     assert wrong == ["rows of training"], "its segment is too large"
     assert "training_metrics_20260101_000001.jsonl" not in too_large
 

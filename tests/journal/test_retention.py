@@ -12,6 +12,7 @@ from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.journal.retention import GB, clean, remove
 
 
@@ -77,3 +78,30 @@ def test_a_run_behind_a_link_is_left_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="is a symbolic link"):
         remove(link)
     assert link.is_symlink() and real.exists()
+
+
+def make_unshipped(root: Path, name: str, *, days: float, size: int = 1000, complete: bool = False) -> Path:
+    folder = make_run(root, name, days=days, size=size)
+    run_folder.write_status(folder, Status(host="a", shipment=Shipment(target="https://gw", complete=complete)))
+    os.utime(folder / "status.json", (time.time() - days * 86400,) * 2)
+    return folder
+
+
+@pytest.mark.promise("a run reaches its age or size limit before a gateway has it", "it is kept up to twice the limit")
+def test_what_a_gateway_lacks_may_grow_twice_as_old(tmp_path: Path) -> None:
+    late, done = make_unshipped(tmp_path, "late", days=40), make_unshipped(tmp_path, "done", days=40, complete=True)
+    ancient = make_unshipped(tmp_path, "ancient", days=61)
+    said: list[str] = []
+    assert clean(tmp_path, max_age=30 * 86400, warn=said.append) == [ancient, done]
+    assert late.exists()
+    assert sorted(text.partition(" is ")[0] for text in said) == ["run ancient", "run late"]
+    assert all("https://gw" in text and "2 times the limit" in text for text in said)
+
+
+def test_what_a_gateway_lacks_may_take_twice_the_room(tmp_path: Path) -> None:
+    late = [make_unshipped(tmp_path, f"late{k}", days=10 - k, size=100_000) for k in range(3)]
+    young = make_run(tmp_path, "young", days=1, size=100_000)
+    said: list[str] = []
+    assert clean(tmp_path, max_size_gb=250_000 / GB, dry_run=True, warn=said.append) == [young]
+    assert len(said) == 3 and all("is kept" in text or "and kept" in text for text in said)
+    assert clean(tmp_path, max_size_gb=120_000 / GB, dry_run=True) == [*late[:2], young]

@@ -12,7 +12,7 @@ from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.run import WatchedRun
 from trainvitals.exporters.registry import wishes_of
-from trainvitals.exporters.runs import ActiveAlert, RunView
+from trainvitals.exporters.runs import ActiveAlert, RunView, ShippingCounts
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import AlertRow
@@ -36,6 +36,7 @@ class Exporting:
         holders: GpuHolders,
         log: BoundLog,
         offer: Callable[[Reading], None],
+        count_shipping: Callable[[], ShippingCounts | None],
     ) -> None:
         self._host = host
         self._folder = folder
@@ -43,6 +44,7 @@ class Exporting:
         self._holders = holders
         self._log = log
         self._offer = offer
+        self._count_shipping = count_shipping
         self._exports: Exports | None = None
         self._about: dict[Path, RunFile] = {}
         self._shown: dict[Path, WatchedRun] = {}
@@ -64,7 +66,7 @@ class Exporting:
                     f"cannot serve metrics: {error.name} is not installed; pip install 'trainvitals[prometheus]'"
                 )
                 return False
-            self._exports = Exports(self._host, self._folder, self._newest, self._warn)
+            self._exports = Exports(self._host, self._folder, self._newest, self._warn, self._count_shipping)
         self._exports.want(asking)
         if self._exports.idle:
             self.close()

@@ -85,9 +85,17 @@ class Agent:
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._offer)
         holders = GpuHolders(self._sampler.gpu_holders)
-        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, holders, self._log, self._report)
-        self._late_exports = LateExports(self._host, self._log)
         self._shipping = Shipping(self._host, self._log)
+        self._exporting = Exporting(
+            self._host,
+            self._folder,
+            self._sampler.newest,
+            holders,
+            self._log,
+            self._report,
+            self._shipping.count,
+        )
+        self._late_exports = LateExports(self._host, self._log)
         self._machine = Machine(
             self._host,
             self._sampler.describe,

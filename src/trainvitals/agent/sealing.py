@@ -199,7 +199,6 @@ class Seals:
         self._folder = context.folder
         self._settings = context.settings
         self._sealer = context.machine.sealer
-        self._shipping = context.machine.shipping
         self._log = context.log
         self._lines = lines
         self._waits: dict[str, tuple[float, float]] = {}  # file: (not before, how long it waits after the next failure)
@@ -277,7 +276,9 @@ class Seals:
             self._try_last()
         while self._results:
             result = self._results.popleft()
-            if "error" in result:
+            if "not_shipped" in result:
+                self._lines.write_event("not_shipped", result["not_shipped"], severity="warning")
+            elif "error" in result:
                 message = f"{result['file']} was not sealed, keeping the file: {result['error']}"
                 if (result["file"], result["error"]) not in self._reported:  # once, not with every try
                     self._reported.add((result["file"], result["error"]))
@@ -323,6 +324,10 @@ class Seals:
     def _take(self, results: list[Result]) -> None:
         """Called from the sealer's thread."""
         for result in results:
+            if "not_shipped" in result:
+                self._log.warning("not shipped", reason=result["not_shipped"])
+                self._results.append(result)
+                continue
             if "removed" in result:
                 self._log.info("old runs were removed", folders=result["removed"])
                 continue
@@ -333,7 +338,6 @@ class Seals:
             else:
                 self._waits.pop(result["file"], None)
                 self._lines_of[result["file"]] = result["lines"]
-                self._shipping.note_sealed(self._folder, result["file"], result["bytes"])
                 self._log.info("sealed", **result)
             self._results.append(result)
         self._sealing = set()  # there is one job at a time
@@ -408,7 +412,12 @@ def main(arguments: list[str]) -> int:
     if job["root"] is not None:
         from trainvitals.journal import retention
 
-        removed = retention.clean(Path(job["root"]), max_age=job["max_age"], max_size_gb=job["max_size_gb"])
+        removed = retention.clean(
+            Path(job["root"]),
+            max_age=job["max_age"],
+            max_size_gb=job["max_size_gb"],
+            warn=lambda text: _print_result({"not_shipped": text}),
+        )
         if removed:
             _print_result({"removed": [str(path) for path in removed]})
     return 0
@@ -456,7 +465,7 @@ def _seal(path: Path, *, keep: bool, mode: int) -> Result | None:
     except (OSError, TrainvitalsError) as error:
         return {"file": path.name, "error": str(error)}
     damage: Mapping[str, int] = asdict(sealed.damage)
-    return {"file": path.name, "bytes": sealed.size, "lines": sealed.lines, "values": sealed.values, **damage}
+    return {"file": path.name, "lines": sealed.lines, "values": sealed.values, **damage}
 
 
 def _print_result(result: Result) -> None:

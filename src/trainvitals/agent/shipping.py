@@ -20,6 +20,7 @@ from trainvitals import runtime
 from trainvitals.agent import status
 from trainvitals.agent.log import BoundLog
 from trainvitals.errors import TrainvitalsError
+from trainvitals.exporters.runs import ShippingCounts
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Shipment
 from trainvitals.journal.encoding import encode_line, format_time
@@ -70,19 +71,6 @@ class _Run:
     @property
     def interval(self) -> float:
         return self.settings.gateway_interval
-
-
-@dataclass(slots=True)
-class ShippingCounts:
-    """Of one agent, for metrics."""
-
-    requests: int = 0
-    failures: int = 0
-    sent_bytes: int = 0
-    waiting_bytes: int = 0
-    runs: int = 0
-    behind_seconds: float = 0.0
-    """Of the run that has been behind for the longest."""
 
 
 class Shipping:
@@ -147,12 +135,6 @@ class Shipping:
                 run.shipment.look_deep()
         self._news.set()
 
-    def note_sealed(self, folder: Path, name: str, size: int) -> None:
-        """A file of so many bytes has become a segment."""
-        run = self._runs.get(folder)
-        if run is not None:
-            run.shipment.note_sealed(name, size)
-
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
         notes = _read_notes()
@@ -170,8 +152,10 @@ class Shipping:
         run = self._runs.get(folder)
         return _describe(run) if run is not None else None
 
-    def count(self) -> ShippingCounts:
-        """For metrics."""
+    def count(self) -> ShippingCounts | None:
+        """For metrics; None if nothing was ever shipped."""
+        if self._thread is None:
+            return None
         with self._lock:
             runs, gateways = list(self._runs.values()), list(self._gateways.values())
         since = [run.behind_since for run in runs if run.behind_since is not None]

@@ -21,7 +21,7 @@ from trainvitals import catalog
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
-from trainvitals.exporters.runs import HOLDER_LABELS, GpuHolder, RunView
+from trainvitals.exporters.runs import HOLDER_LABELS, GpuHolder, RunView, ShippingCounts
 from trainvitals.exporters.training import BUCKETS, FINENESS, FIRST, RankTraining
 from trainvitals.journal.documents.cause import EXCEPTION, EXIT_CODE, INTERRUPTED, OUT_OF_MEMORY, SIGNAL, UNKNOWN
 from trainvitals.journal.documents.latest import SourceHealth
@@ -85,6 +85,7 @@ class MetricsSnapshot:
     """What a GPU is besides its labels (`pci_bus_id`, `serial`, `vbios_version`), by UUID."""
     runs_ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By status and kind of cause."""
+    shipping: ShippingCounts | None = None
 
 
 class FamilySeries:
@@ -430,7 +431,33 @@ def _own(snapshot: MetricsSnapshot) -> list[Metric]:
     ended = FamilySeries("trainvitals_runs_ended", "Runs that ended", ("status", "cause", "host"), kind="counter")
     for (status, cause), count in (dict.fromkeys(ENDINGS, 0) | dict(snapshot.runs_ended)).items():
         ended.add((clean(status), clean(cause), host), count)
-    return [*_filled(about, started, parsed, ended), *_runs(snapshot), *_sources(snapshot)]
+    return [*_filled(about, started, parsed, ended), *_shipping(snapshot), *_runs(snapshot), *_sources(snapshot)]
+
+
+def _shipping(snapshot: MetricsSnapshot) -> list[Metric]:
+    counts, host = snapshot.shipping, snapshot.host
+    if counts is None:
+        return []
+    requests = FamilySeries(
+        "trainvitals_agent_gateway_requests", "Requests to gateways by result", ("outcome", "host"), kind="counter"
+    )
+    requests.add(("taken", host), counts.requests)
+    requests.add(("failed", host), counts.failures)
+    sent = FamilySeries(
+        "trainvitals_agent_shipped_bytes", "Bytes of runs that gateways have taken", ("host",), kind="counter"
+    )
+    waiting = FamilySeries("trainvitals_agent_unshipped_bytes", "Bytes of runs that wait for a gateway", ("host",))
+    runs = FamilySeries("trainvitals_agent_unshipped_runs", "Runs that a gateway does not have as a whole", ("host",))
+    behind = FamilySeries(
+        "trainvitals_agent_shipping_behind_seconds",
+        "Time for which a gateway has lacked something of a run, of the run for which that is longest",
+        ("host",),
+        unit="seconds",
+    )
+    values = (counts.sent_bytes, counts.waiting_bytes, counts.runs, counts.behind_seconds)
+    for family, value in zip((sent, waiting, runs, behind), values, strict=True):
+        family.add((host,), value)
+    return _filled(requests, sent, waiting, runs, behind)
 
 
 def build_endings(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:

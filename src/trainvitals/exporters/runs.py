@@ -40,6 +40,19 @@ class GpuHolder(NamedTuple):
     sm_percent: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ShippingCounts:
+    """What an agent ships to gateways."""
+
+    requests: int = 0
+    failures: int = 0
+    sent_bytes: int = 0
+    waiting_bytes: int = 0
+    runs: int = 0
+    behind_seconds: float = 0.0
+    """Of the run that has been behind for the longest."""
+
+
 class EndedAt(NamedTuple):
     """When a run ended, and why unless it finished."""
 

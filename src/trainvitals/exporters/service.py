@@ -26,7 +26,7 @@ from trainvitals.exporters.ended_runs import EndedRuns, Viewer
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, MetricsSnapshot
 from trainvitals.exporters.push_queue import PATIENCE, PushQueue
 from trainvitals.exporters.registry import Wish, wishes_of
-from trainvitals.exporters.runs import GpuHolder, RunView
+from trainvitals.exporters.runs import GpuHolder, RunView, ShippingCounts
 from trainvitals.exporters.server import PageServer
 from trainvitals.exporters.training import Trainings
 from trainvitals.journal.cursor import count_parsed
@@ -54,12 +54,20 @@ GpuChoice = tuple[int | str, ...] | None
 class Exports:
     """Everything that is served and pushed from this machine."""
 
-    def __init__(self, host: str, folder: Path, newest: Newest, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        folder: Path,
+        newest: Newest,
+        warn: Callable[[str], None],
+        count_shipping: Callable[[], ShippingCounts | None] = lambda: None,
+    ) -> None:
         self._host = host
         self._started = time.time()
         self._folder = folder
         self._newest = newest
         self._on_trouble = warn
+        self._count_shipping = count_shipping
         self._warned = ""
         self._runs: tuple[RunView, ...] = ()
         self.healths: Mapping[str, SourceHealth] = {}
@@ -205,6 +213,7 @@ class Exports:
             tuple(holders),
             self._gpu_facts,
             ended,
+            self._count_shipping(),
         )
         return snapshot, pushes
 

@@ -21,6 +21,7 @@ from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
 from trainvitals.fleet.wire import Frame, Held
 from trainvitals.redaction import redact_text
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 
@@ -36,15 +37,19 @@ MOST_OF_AN_ANSWER = 32 << 20
 """A run with ten thousand pictures has a line for each."""
 
 
-class NotNow(Exception):
+class GatewayError(Exception):
+    """It does not take what it was sent."""
+
+
+class NotNow(GatewayError):
     """It cannot be reached, does not let us in, or has too much to do."""
 
 
-class TooLarge(Exception):
+class TooLarge(GatewayError):
     """It takes less at once."""
 
 
-class Refused(Exception):
+class Refused(GatewayError):
     """It takes everything but this."""
 
 
@@ -143,7 +148,8 @@ class Gateway:
         return self._judge(answer, had_token=token is not None)
 
     def _judge(self, answer: http_client.Answer, *, had_token: bool) -> http_client.Answer:
-        status, said = answer.status, f": {answer.text}" if answer.text else ""
+        reason = _find_reason(answer)
+        status, said = answer.status, f": {reason}" if reason else ""
         if answer.is_good or status == 409:
             return answer
         if status == 413:
@@ -193,3 +199,11 @@ class Gateway:
                 context.load_cert_chain(access.certificate, access.key)
             self._context, self._context_files = context, stamps
         return self._context
+
+
+def _find_reason(answer: http_client.Answer) -> str:
+    """What a gateway says, or whatever is in front of it."""
+    try:
+        return one_line(str(runtime.parse_object(answer.body)["error"]))
+    except (ValueError, KeyError):
+        return answer.text

@@ -39,8 +39,6 @@ DEEP_SECONDS = 10.0
 """Between two looks into the folders of pictures and the like: there may be thousands of files."""
 DEEP_SHARE = 200
 """The pause between such looks, as a multiple of how long one takes."""
-SEALED_SECONDS = 10.0
-"""How long a segment waits for the word that all of its lines have been shipped already."""
 LONGEST_LINE = wire.MOST_BYTES // 2
 LARGEST_WHOLE = wire.MOST_BYTES - (64 << 10)
 """Of a file that is sent at once: there are headers, too."""
@@ -53,8 +51,8 @@ REFUSED_SECONDS = 3600.0
 """How long a file waits that the gateway has refused."""
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | runtime.NO_LINK
-_ORDER: Mapping[Kind, int] = {"document": 0, "lines": 1, "segment": 2, "extremes": 3, "bytes": 4}
-"""A gateway learns of the run first, and of a segment before its side table."""
+_ORDER: Mapping[Kind, int] = {"document": 0, "lines": 1, "segment": 2, "bytes": 3}
+"""A gateway learns of the run first, and of what is new before what is old."""
 
 Warn = Callable[[str], None]
 
@@ -71,6 +69,8 @@ class _File:
     digest: str = ""
     """Of a document, as `digest_stamp` describes it."""
     digest_stamp: tuple[int, int, int] | None = None
+    sent_at: float = float("-inf")
+    """When a document was last sent."""
     torn: tuple[int, int] | None = None
     """(what the gateway had, the size): there is no whole line in between."""
     same: tuple[tuple[int, int, int], str, bool] | None = None
@@ -123,11 +123,10 @@ class RunShipment:
         self._files: dict[str, _File] = {}
         self._share = _Share()
         self._about = RunFile()
-        self._sealed_bytes: dict[str, int] = {}
         self._budget = wire.GOOD_BYTES
         self._alone = 0
         """So many more requests with one frame each: one of them was refused."""
-        self._status_sent = self._share_read = self._deep_read = float("-inf")
+        self._share_read = self._deep_read = float("-inf")
         self._deep_pause = DEEP_SECONDS
         self._deep: list[tuple[str, os.stat_result]] = []
         self._warned: set[str] = set()
@@ -135,10 +134,6 @@ class RunShipment:
         """Of this folder, before they were compressed; without status files."""
 
     # -- asked by others
-
-    def note_sealed(self, name: str, size: int) -> None:
-        """A JSONL file of so many bytes has become a segment. Called from any thread."""
-        self._sealed_bytes[name] = size
 
     @property
     def waiting_bytes(self) -> int:
@@ -245,8 +240,6 @@ class RunShipment:
             file = self._files.get(path)
             if file is None:
                 file = self._files[path] = _File(path, kind)
-                if kind == "segment" and self._find_held(_jsonl_of(path)).end:
-                    file.not_before = now + SEALED_SECONDS
             file.size, file.modified, file.inode = found.st_size, found.st_mtime_ns, found.st_ino
             seen.add(path)
         for path in self._files.keys() - seen:
@@ -266,7 +259,9 @@ class RunShipment:
 
     def look_deep(self) -> None:
         """Into every folder and document at the next look, because the run has ended."""
-        self._deep_read = self._share_read = self._status_sent = float("-inf")
+        self._deep_read = self._share_read = float("-inf")
+        for file in list(self._files.values()):
+            file.sent_at = float("-inf")
 
     def _read_share(self) -> _Share:
         statuses = {}
@@ -300,15 +295,12 @@ class RunShipment:
     def _collect(self, now: float) -> Iterator[Frame]:
         room, count = self._budget, 0
         most = 1 if self._alone else MOST_FRAMES
-        under_way: set[str] = set()
         behind = [
             file
             for file in self._files.values()
             if not file.left_out and file.not_before <= now and self._count_behind(file)
         ]
         for file in sorted(behind, key=lambda file: (_ORDER[file.kind], file.path)):
-            if file.kind == "extremes" and not self._may_send_side(file, under_way):
-                continue
             if room <= 0 or count >= most:
                 return
             try:
@@ -322,7 +314,6 @@ class RunShipment:
             if frame is not None:
                 room -= len(frame.data)
                 count += 1
-                under_way.add(file.path)
                 yield frame
 
     def _find_held(self, path: str) -> Held:
@@ -334,24 +325,20 @@ class RunShipment:
         if file.kind == "document":
             return 0 if file.digest_stamp == file.stamp and held.digest == file.digest else max(file.size, 1)
         if file.kind == "lines":
-            return 0 if held.sealed or file.torn == (held.end, file.size) else abs(file.size - held.end)
+            if held.sealed or self._goes_as_segment(file) or file.torn == (held.end, file.size):
+                return 0
+            return abs(file.size - held.end)
         if file.kind == "segment":
-            return 0 if self._has_rows(file) else file.size
-        if file.kind == "extremes":
-            return 0 if held.end == file.size or self._is_left_out(_segment_of(file.path)) else file.size
+            is_there = held.end == file.size or self._find_held(_jsonl_of(file.path)).sealed
+            return 0 if is_there else file.size
         if not held.generation:
             return self._find_limit(file)
         return max(self._find_limit(file) - held.end, 0) if self._is_same(file, held) else self._find_limit(file)
 
-    def _has_rows(self, segment: _File) -> bool:
-        """Whether the gateway has all rows of a segment, however they came."""
-        jsonl = _jsonl_of(segment.path)
-        held = self._find_held(jsonl)
-        if held.sealed or self._find_held(segment.path).end == segment.size:
-            return True
-        if jsonl in self._files:
-            return True  # shipped as lines
-        return self._sealed_bytes.get(jsonl) == held.end > 0
+    def _goes_as_segment(self, lines: _File) -> bool:
+        """Whether a file was sealed and is still there: its segment has all of its rows."""
+        segment = self._files.get(_segment_of(lines.path))
+        return segment is not None and not segment.left_out
 
     def _find_limit(self, file: _File) -> int:
         """Up to where it is as it will stay."""
@@ -376,7 +363,7 @@ class RunShipment:
         if file.kind == "lines":
             data = self._read_lines(file, held, room, first=first)
             return Frame(file.path, "lines", data, offset=held.end, modified=modified) if data else None
-        if file.kind in ("segment", "extremes"):
+        if file.kind == "segment":
             if file.size > LARGEST_WHOLE:
                 self._leave_out(file.path, f"it has more than {LARGEST_WHOLE >> 20} MB")
                 return None
@@ -394,7 +381,7 @@ class RunShipment:
         return Frame(file.path, "bytes", data, offset, generation, modified)
 
     def _make_document(self, file: _File, held: Held, now: float) -> Frame | None:
-        if _is_status(file.path) and now - self._status_sent < STATUS_SECONDS:
+        if _is_status(file.path) and now - file.sent_at < STATUS_SECONDS:
             return None
         if file.size > wire.MOST_DOCUMENT:
             self._leave_out(file.path, f"it has more than {wire.MOST_DOCUMENT >> 20} MB")
@@ -404,8 +391,7 @@ class RunShipment:
         file.digest, file.digest_stamp = wire.digest_of(data), stamp
         if held.digest == file.digest:
             return None
-        if _is_status(file.path):
-            self._status_sent = now
+        file.sent_at = now
         return Frame(file.path, "document", data, modified=file.modified / 1e9)
 
     def _read_lines(self, file: _File, held: Held, room: int, *, first: bool) -> bytes:
@@ -427,17 +413,6 @@ class RunShipment:
             file.torn = held.end, file.size  # its writer is at it, or was killed at it
         return data[:end]
 
-    def _may_send_side(self, side: _File, under_way: set[str]) -> bool:
-        """Whether what it is about has been shipped, or is in this request before it."""
-        segment = _segment_of(side.path)
-        about = (segment, _jsonl_of(segment))
-        files = [file for path in about if (file := self._files.get(path)) is not None]
-        return all(file.path in under_way or not self._count_behind(file) for file in files)
-
-    def _is_left_out(self, path: str) -> bool:
-        file = self._files.get(path)
-        return file is not None and bool(file.left_out)
-
     def _leave_out(self, path: str, why: str) -> None:
         self._files[path].left_out = why
         self._warn_once(f"{path} of {self.folder.name} is not shipped: {why}")
@@ -457,8 +432,8 @@ class _ShareOfAll(_Share):
         return True
 
 
-def _segment_of(side: str) -> str:
-    return f"{side.removesuffix(layout.SIDE)}.parquet"
+def _segment_of(jsonl: str) -> str:
+    return f"{layout.SEGMENTS}/{jsonl.removesuffix('.jsonl')}.parquet"
 
 
 def _jsonl_of(segment: str) -> str:

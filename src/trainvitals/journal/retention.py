@@ -1,6 +1,7 @@
 """Giving disk space back: ended runs that are too old, or the oldest while there are too many bytes.
 
-A run that lives is never touched, nor one whose state is unknown.
+A run that lives is never touched, nor one whose state is unknown. One that a gateway does not have as a whole may grow
+twice as old, or take twice as much room.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainvitals.errors import JournalError, TrainvitalsError
@@ -15,14 +17,22 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import ENDED
 
 GB = 1 << 30
+PATIENCE = 2.0
+"""How far beyond a limit a run is kept for a gateway, as a multiple of the limit."""
 
 
 def clean(
-    root: Path, *, max_age: float | None = None, max_size_gb: float | None = None, dry_run: bool = False
+    root: Path,
+    *,
+    max_age: float | None = None,
+    max_size_gb: float | None = None,
+    dry_run: bool = False,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
     """Remove ended runs older than `max_age` seconds, then the oldest until all runs fit in `max_size_gb`.
 
-    Returns the folders removed (or that would be, with `dry_run`), oldest first.
+    Returns the folders removed (or that would be, with `dry_run`), oldest first. `warn` is told of those that are
+    kept for a gateway, and of those that are not kept for it any longer.
     """
     doomed: list[Path] = []
     kept: list[tuple[float, Path, int]] = []
@@ -32,7 +42,9 @@ def clean(
             continue  # what it leads to lies elsewhere and is not counted here
         changed, size = measure(folder)
         ended = is_ended(folder)
-        if ended and max_age is not None and time.time() - changed > max_age:
+        age = time.time() - changed
+        is_old = ended and max_age is not None and age > max_age
+        if is_old and not _is_kept(folder, age > PATIENCE * (max_age or 0.0), "older", warn):
             doomed.append(folder)
             continue
         total += size
@@ -42,12 +54,37 @@ def clean(
         for _, folder, size in sorted(kept):
             if total <= max_size_gb * GB:
                 break
+            if _is_kept(folder, total > PATIENCE * max_size_gb * GB, "larger, with the others,", warn):
+                continue
             doomed.append(folder)
             total -= size
     if not dry_run:
         for folder in doomed:
             remove(folder)
     return doomed
+
+
+def _is_kept(folder: Path, is_far_beyond: bool, what: str, warn: Callable[[str], None]) -> bool:
+    """Whether a run that is beyond a limit waits for a gateway."""
+    target = find_unshipped(folder)
+    if target is None:
+        return False
+    if is_far_beyond:
+        warn(
+            f"run {folder.name} is {what} than {PATIENCE:g} times the limit and goes, though {target} lacks some of it"
+        )
+        return False
+    warn(
+        f"run {folder.name} is {what} than the limit, and kept because {target} lacks some of it; "
+        f"at {PATIENCE:g} times the limit it goes"
+    )
+    return True
+
+
+def find_unshipped(folder: Path) -> str | None:
+    """The gateway to which the run is shipped and which does not have all of it; None if there is none."""
+    shipments = (status.shipment for status in run_folder.read_statuses(folder))
+    return next((shipment.target for shipment in shipments if shipment.is_due), None)
 
 
 def remove(folder: Path) -> None:

@@ -167,8 +167,6 @@ class Sealed:
     """What sealing made."""
 
     path: Path
-    size: int
-    """Bytes of the JSONL file."""
     lines: int
     values: int
     damage: Damage
@@ -197,7 +195,7 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
     if not keep:
         _check_closed(path, size)
         path.unlink()
-    return Sealed(target, size, len(lines), lines.count, lines.damage)
+    return Sealed(target, len(lines), lines.count, lines.damage)
 
 
 def write_segment(

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from trainvitals import runtime, sources
 from trainvitals.agent.late_exports import list_unsent
+from trainvitals.agent.shipping import list_unshipped
 from trainvitals.agent.wanted import find_pages
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
@@ -30,6 +31,7 @@ from trainvitals.sources import SourceRow
 from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.data import quantities
 from trainvitals.views.data.row_exports import describe_export, list_exports
+from trainvitals.views.data.shipments import describe_shipment
 
 State = Literal["ok", "note", "none", "fail"]
 """Works; works, but worth knowing; not there, and need not be; should work and does not."""
@@ -206,6 +208,32 @@ def check_mirrors(_: Settings) -> Iterator[Checked]:
         for name, export in list_exports(run_folder.read_statuses(folder)):
             state: State = "note" if export.trouble else "ok"
             yield Checked(name, state, f"{folder.name}: {describe_export(export)}")
+
+
+def check_gateway(settings: Settings) -> Iterator[Checked]:
+    """Whether it can be reached, and how far it is with runs that it does not have as a whole."""
+    if settings.gateway is None:
+        yield Checked("gateway", "none", "off; to ship every run: TRAINVITALS_GATEWAY=https://HOST")
+    else:
+        late = Checked("gateway", "fail", f"{redact_text(settings.gateway)} does not respond", "trainvitals config")
+        yield ask_in_time(lambda: _ask_gateway(settings)) or late
+    for folder in list_unshipped():
+        for status in run_folder.read_statuses(folder):
+            if status.shipment.is_due:
+                state: State = "note" if status.shipment.trouble or status.shipment.left_out else "ok"
+                yield Checked("shipping", state, f"{folder.name}: {describe_shipment(status.shipment)}")
+
+
+def _ask_gateway(settings: Settings) -> Checked:
+    from trainvitals.fleet.gateway_client import Access, Gateway, GatewayError
+
+    try:
+        access = Access.find(settings, os.environ)
+        assert access is not None
+        Gateway(access).ask(settings.project, "doctor")
+    except (GatewayError, SettingError) as error:
+        return Checked("gateway", "fail", f"{redact_text(settings.gateway or '')}: {error}", "trainvitals config")
+    return Checked("gateway", "ok", f"{access.shown} takes runs of project {settings.project}")
 
 
 def check_plugins(_: Settings) -> Iterator[Checked]:
@@ -388,6 +416,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Checked]], ...] = (
     check_sources,
     check_exporters,
     check_mirrors,
+    check_gateway,
     check_plugins,
     check_container,
     check_stacks,

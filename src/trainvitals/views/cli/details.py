@@ -23,6 +23,7 @@ from trainvitals.views.data.patches import describe_patch, format_untracked
 from trainvitals.views.data.row_exports import describe_export, list_exports
 from trainvitals.views.data.run_details import describe_cost, format_git
 from trainvitals.views.data.run_rows import read_row_of
+from trainvitals.views.data.shipments import describe_shipment
 
 if TYPE_CHECKING:  # a summary needs no numpy
     from trainvitals.views.data.shapes import CostJson
@@ -140,6 +141,9 @@ def draw_details(
         lines.append(("media", format_media(counts)))
     for place, (exporter, export) in enumerate(list_exports(reader.statuses())):
         lines.append(("mirrors" if place == 0 else "", one_line(f"{exporter}: {describe_export(export)}")))
+    shipments = [status.shipment for status in reader.statuses() if status.shipment.target]
+    for place, shipment in enumerate(shipments):
+        lines.append(("gateway" if place == 0 else "", one_line(describe_shipment(shipment))))
     for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
         moment = quantities.format_clock(row.seconds)
         text = f"{moment}  {row.severity}  {one_line(row.message or row.event)}"

@@ -24,7 +24,7 @@ DESCRIPTION = (
     "charts as an image (png, svg), drawn without a browser; or its media as an archive (zip). NaN and infinity are "
     "kept: the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, native values in Parquet. A step is "
     "one row; CSV and Parquet have one column per name, and a missing value is an empty cell or null. Or send to "
-    "TensorBoard, MLflow or W&B what is missing there."
+    "TensorBoard, MLflow, W&B or a gateway what is missing there."
 )
 
 EXAMPLES = """
@@ -34,6 +34,7 @@ trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
 trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
 trainvitals export latest --format zip -o media.zip
 trainvitals export latest --to mlflow http://127.0.0.1:5000
+trainvitals export latest --to gateway https://gw.example
 """
 
 DRAWN = ("html", "png", "svg")
@@ -52,7 +53,8 @@ def add_arguments(parser: Parser) -> None:
         "--to",
         nargs="+",
         metavar="TRACKER",
-        help="send to tensorboard [DIR], mlflow [URI], wandb [PROJECT] or an exporter of a plugin what it has not got",
+        help="send to tensorboard [DIR], mlflow [URI], wandb [PROJECT], gateway [ADDRESS] or an exporter of a plugin "
+        "what it has not got",
     )
     parser.add_argument(
         "--table",

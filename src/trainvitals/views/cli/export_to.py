@@ -35,6 +35,10 @@ CLOSE_SECONDS = 600.0
 
 def send(reference: str, words: list[str], settings: Settings) -> int:
     """`words` are the name of the exporter and, perhaps, its target."""
+    if words[0] == "gateway":
+        from trainvitals.views.cli.ship import ship
+
+        return ship(reference, words[1:], settings)
     folder = run_folder.find(reference, Path(settings.dir))
     about = run_folder.read_run(folder)
     state, cause = run_folder.read_state(folder, about)
@@ -75,7 +79,9 @@ def _find_row(name: str) -> ExporterRow:
     rows = {row.name: row for row in REGISTRY if row.contract == "rows"}
     row = rows.get(name)
     if row is None:
-        raise UsageError(f"no exporter '{one_line(name)}'{nearest(name, rows)}", hint=f"one of {', '.join(rows)}")
+        raise UsageError(
+            f"no exporter '{one_line(name)}'{nearest(name, rows)}", hint=f"one of {', '.join((*rows, 'gateway'))}"
+        )
     if not row.is_installed:
         raise TrainvitalsError(f"{row.name} needs {row.needs}", hint=row.install)
     return row

@@ -342,7 +342,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     if max_age is None and max_size is None:
         raise UsageError("no age or size given", hint="such as: trainvitals runs clean --max-age 30d")
     root = Path(settings.dir)
-    doomed = clean_root(root, max_age=max_age, max_size_gb=max_size, dry_run=True)
+    doomed = clean_root(root, max_age=max_age, max_size_gb=max_size, dry_run=True, warn=lambda text: print_line(text))
     sizes = {folder: measure(folder)[1] for folder in doomed}
     if not arguments.dry_run and doomed:
         doomed = clean_root(root, max_age=max_age, max_size_gb=max_size)
