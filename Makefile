@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-model system-packages test-venv try-services clean
+.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-fleet bench-model system-packages test-venv try-services clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -42,6 +42,11 @@ bench: test-venv
 # Curves of 200 runs: how soon the server has read them, and the page drawn them again.
 bench-charts: test-venv
 	$(TEST_VENV)/bin/python benchmarks/run_charts.py
+
+# A fleet: what a gateway takes, what the store answers, and the long storm. Needs Debian's clickhouse-server.
+bench-fleet: test-venv
+	$(TEST_VENV)/bin/python benchmarks/fleet.py
+	cd tests/fleet && PYTHONPATH=..:. ../../$(TEST_VENV)/bin/python storm.py 20 100
 
 # The long storms: kills, sealing and disks. QUICK=--quick for a first look.
 bench-faults: test-venv

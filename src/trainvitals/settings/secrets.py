@@ -52,6 +52,18 @@ def _parse_target(value: object) -> str:
 TARGET: Kind[str] = Kind("address", _parse_target)
 
 
+def _parse_store(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if is_reference(text):
+        return _parse_secret(text)
+    if not re.match(r"clickhouses?://[^\s/]+(?:/|$)", text) or _holds_secret(text):
+        raise ValueError(f"an address clickhouse://HOST:8123/DATABASE (with a password in it: {_EXPECTED})")
+    return text
+
+
+STORE: Kind[str] = Kind("address", _parse_store)
+
+
 def _parse_tracking_uri(value: object) -> str:
     text = str(value).strip() if isinstance(value, (str, os.PathLike)) else ""
     if text.startswith("databricks"):

@@ -28,7 +28,7 @@ from trainvitals.settings.kinds import (
     number,
     size,
 )
-from trainvitals.settings.secrets import LINK, SECRET, TARGET, TARGETS, TRACKING_URI
+from trainvitals.settings.secrets import LINK, SECRET, STORE, TARGET, TARGETS, TRACKING_URI
 
 T = TypeVar("T")
 
@@ -296,6 +296,9 @@ class Settings:
         (), HOSTS, "Machines that `top`, `runs` and `serve` show: names for ssh, addresses of servers, `local`"
     )
     remote_command = Setting("trainvitals", TEXT, "The program on machines that are reached by ssh")
+
+    # A fleet: docs/fleet.md
+    store = optional(STORE, "Engine that keeps the runs of a fleet, clickhouse://HOST:8123/DATABASE; none: folders")
 
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")

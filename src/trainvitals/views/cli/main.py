@@ -49,6 +49,7 @@ _OWN = (
     CommandRow("grafana", "trainvitals.views.cli.grafana", "print Grafana dashboards"),
     CommandRow("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
     CommandRow("reader", "trainvitals.views.cli.reader", "answer another machine; started by its --host"),
+    CommandRow("gateway", "trainvitals.views.cli.gateway", "take what the agents of a fleet ship, into ClickHouse"),
     CommandRow("config", "trainvitals.views.cli.config", "show all settings and where each comes from"),
     CommandRow("version", "trainvitals.views.cli.version", "versions of trainvitals and its dependencies"),
 )

@@ -1,0 +1,291 @@
+"""The gateway: takes what agents ship, and keeps it in the engine. It has no state, so any number of them can stand
+behind a balancer, and any of them can be killed.
+
+A request is answered when its rows are in the engine. Requests that come at the same time are written together: an
+engine wants few large inserts. Tested in tests/fleet/test_gateway.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.fleet import wire
+from trainvitals.fleet.clickhouse import EngineAway, EngineError
+from trainvitals.fleet.intake import End, Ends, Intake, Taken, take
+from trainvitals.fleet.store import Store
+from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
+from trainvitals.fleet.wire import TooLong, WireError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+GATHER_SECONDS = 0.2
+"""How long the first of several requests waits for others."""
+GOOD_BYTES = 16 << 20
+"""Written without waiting for more."""
+MOST_PENDING = 256 << 20
+"""Bytes of rows in memory; from there on agents are asked to come back later. Their files are the queue."""
+WRITERS = 2
+REMEMBERED_RUNS = 10_000
+BUSY_SECONDS, AWAY_SECONDS = 2, 5
+"""What an agent is asked to wait."""
+
+
+class Busy(TrainvitalsError):
+    """There is no room for more rows now."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the start, for /metrics."""
+
+    requests: int = 0
+    refused: int = 0
+    rows: int = 0
+    bytes: int = 0
+    writes: int = 0
+    failed_writes: int = 0
+
+
+class Writer:
+    """Rows of many requests, written together."""
+
+    def __init__(self, store: Store, counts: Counts) -> None:
+        self._store = store
+        self._counts = counts
+        self._pending: list[tuple[Intake, asyncio.Future[None]]] = []
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """In the loop of the requests."""
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(WRITERS)]
+
+    async def stop(self) -> None:
+        """What is pending was not acknowledged, and will come again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def write(self, intake: Intake) -> None:
+        """Returns when these rows are in the engine; raises Busy and EngineError."""
+        if not intake.blocks:
+            return
+        if self._bytes + intake.bytes > MOST_PENDING:
+            raise Busy("more rows are waiting than there is memory for")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((intake, done))
+        self._bytes += intake.bytes
+        self._news.set()
+        try:
+            await done
+        finally:
+            self._bytes -= intake.bytes
+
+    async def _work(self) -> None:
+        while True:
+            await self._news.wait()
+            if sum(intake.bytes for intake, _ in self._pending) < GOOD_BYTES:
+                await asyncio.sleep(GATHER_SECONDS)
+            batch, self._pending = self._pending, []
+            self._news.clear()
+            if batch:
+                await self._write_all(batch)
+
+    async def _write_all(self, batch: list[tuple[Intake, asyncio.Future[None]]]) -> None:
+        together = Intake()
+        for intake, _ in batch:
+            together.merge(intake)
+        try:
+            await asyncio.to_thread(self._store.write, together.blocks)
+        except EngineError as error:
+            self._counts.failed_writes += 1
+            if len(batch) > 1 and not isinstance(error, EngineAway):
+                for item in batch:  # the rows of one of them are refused, whosoever: the others shall not suffer
+                    await self._write_all([item])
+                return
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        self._counts.writes += 1
+        self._counts.rows += together.rows
+        for _, done in batch:
+            if not done.done():
+                done.set_result(None)
+
+
+class KnownEnds:
+    """How far the files of runs are, as far as this gateway knows: it may be behind, never ahead."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._runs: OrderedDict[tuple[str, str], dict[str, End]] = OrderedDict()
+
+    async def get(self, project: str, run: str, *, fresh: bool = False) -> Ends:
+        """Asked of the engine if it is not known, or is to be `fresh`."""
+        key = project, run
+        if fresh or key not in self._runs:
+            self._runs[key] = await asyncio.to_thread(self._store.read_ends, project, run)
+        self._runs.move_to_end(key)
+        while len(self._runs) > REMEMBERED_RUNS:
+            self._runs.popitem(last=False)
+        return self._runs[key]
+
+    def advance(self, project: str, run: str, ends: Ends) -> None:
+        """These are in the engine now."""
+        known = self._runs.setdefault((project, run), {})
+        for path, end in ends.items():
+            if path not in known or known[path].version < end.version:
+                known[path] = end
+
+
+class Gateway:
+    """Answers the requests of `wire`."""
+
+    def __init__(self, store: Store, tokens: Tokens | None) -> None:
+        """Without tokens everybody who can connect may do everything."""
+        self._store = store
+        self._tokens = tokens
+        self.counts = Counts()
+        self._writer = Writer(store, self.counts)
+        self._ends = KnownEnds(store)
+
+    def make_app(self) -> Starlette:
+        """The application."""
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._writer.start()
+            yield
+            await self._writer.stop()
+
+        place = f"{wire.PREFIX}/runs/{{project}}/{{run}}"
+        routes = [
+            Route(place, self._guarded(self._tell, "write"), methods=["GET"]),
+            Route(place, self._guarded(self._take, "write"), methods=["POST"]),
+            Route("/health", self._say_health),
+            Route("/metrics", self._say_counts),
+        ]
+        return Starlette(routes=routes, lifespan=lifespan)
+
+    # -- requests
+
+    def _guarded(self, answer: Callable[..., Any], role: Role) -> Callable[[Request], Any]:
+        """Who may not do it learns nothing, and what goes wrong is said in JSON."""
+
+        async def guarded(request: Request) -> Response:
+            self.counts.requests += 1
+            try:
+                version = request.headers.get(wire.VERSION_HEADER, str(wire.VERSION))
+                if version != str(wire.VERSION):
+                    return _refuse(426, f"this gateway speaks version {wire.VERSION}, not {version[:20]}")
+                access = self._find_access(request)
+                if access is None:
+                    return _refuse(401, "a token is required, or this one is not known")
+                project = wire.check_key("project", request.path_params["project"])
+                run = wire.check_key("run", request.path_params["run"])
+                if not access.may(role, project):
+                    return _refuse(403, f"this token may not {role} in project {project!r}")
+                return _reply(await answer(request, project, run))
+            except WireError as error:
+                self.counts.refused += 1
+                return _refuse(413 if isinstance(error, TooLong) else 422, error.message)
+            except Busy as error:
+                return _refuse(429, error.message, BUSY_SECONDS)
+            except EngineAway as error:
+                return _refuse(503, error.message, AWAY_SECONDS)
+            except EngineError as error:
+                self.counts.refused += 1
+                return _refuse(500, error.message, AWAY_SECONDS)
+
+        return guarded
+
+    def _find_access(self, request: Request) -> Access | None:
+        if self._tokens is None:
+            return EVERYTHING
+        return self._tokens.find(request.headers.get("authorization", ""))
+
+    async def _tell(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+        return 200, await self._ends.get(project, run, fresh=True)
+
+    async def _take(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+        body = await _read_body(request)
+        self.counts.bytes += len(body)
+        compressed = request.headers.get("content-encoding", "") == "gzip"
+        day = int(time.strftime("%Y%m%d", time.gmtime()))
+
+        def work(known: Ends) -> Taken:
+            plain = wire.decompress(body) if compressed else body
+            return take(list(wire.decode_frames(plain)), known, project, run, day)
+
+        taken = await asyncio.to_thread(work, await self._ends.get(project, run))
+        if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
+            taken = await asyncio.to_thread(work, await self._ends.get(project, run, fresh=True))
+        await self._writer.write(taken.intake)
+        self._ends.advance(project, run, {path: end for path, end in taken.ends.items() if end != End()})
+        return (409 if taken.conflicts else 200), taken.ends
+
+    async def _say_health(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        try:
+            await asyncio.to_thread(self._store.engine.execute, "SELECT 1")
+        except EngineError as error:
+            return JSONResponse({"status": "engine away", "reason": error.message}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def _say_counts(self, request: Request) -> Response:
+        from starlette.responses import PlainTextResponse
+
+        counts = self.counts
+        lines = []
+        for name, value, help_text in (
+            ("requests", counts.requests, "Requests of agents."),
+            ("refused", counts.refused, "Requests that were refused for what they hold."),
+            ("rows", counts.rows, "Rows written to the engine."),
+            ("received_bytes", counts.bytes, "Bytes received, as they came."),
+            ("writes", counts.writes, "Inserts into the engine."),
+            ("failed_writes", counts.failed_writes, "Inserts that failed; their rows come again."),
+        ):
+            metric = f"trainvitals_gateway_{name}_total"
+            lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} counter", f"{metric} {value}"]
+        return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+async def _read_body(request: Request) -> bytes:
+    """At most so much as may be sent; raises TooLong before more is in memory."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > wire.MOST_BYTES:
+            raise TooLong(f"the body is longer than {wire.MOST_BYTES >> 20} MB")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _reply(answer: tuple[int, Ends]) -> Response:
+    from starlette.responses import JSONResponse
+
+    status, ends = answer
+    files = {path: end.held.as_json() for path, end in ends.items()}
+    return JSONResponse({"files": files}, status, {wire.VERSION_HEADER: str(wire.VERSION)})
+
+
+def _refuse(status: int, reason: str, seconds: int = 0) -> Response:
+    from starlette.responses import JSONResponse
+
+    headers = {wire.VERSION_HEADER: str(wire.VERSION), **({"Retry-After": str(seconds)} if seconds else {})}
+    return JSONResponse({"error": reason}, status, headers)

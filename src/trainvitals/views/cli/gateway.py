@@ -1,0 +1,234 @@
+"""`trainvitals gateway`: takes what the agents of a fleet ship, and keeps it in ClickHouse."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.settings.secrets import is_reference, read_secret
+from trainvitals.stderr import print_line
+from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of, resolve_settings
+
+if TYPE_CHECKING:
+    from trainvitals.fleet.clickhouse import ClickHouse
+
+PORT = 8686
+TOKENS_HELP = "file of tokens; required unless it listens on this machine only"
+
+# -- serve
+
+
+def _add_serve(parser: Parser) -> None:
+    parser.add_settings("store")
+    parser.add_argument(
+        "--listen", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
+    )
+    parser.add_argument("--port", metavar="N", type=number(0, whole=True), default=PORT, help=f"(default: {PORT})")
+    parser.add_argument("--tokens", metavar="FILE", type=Path, help=TOKENS_HELP)
+    parser.add_argument("--certificate", metavar="FILE", type=Path, help="certificate for TLS, with those above it")
+    parser.add_argument("--key", metavar="FILE", type=Path, help="its private key")
+    parser.add_argument(
+        "--client-ca", metavar="FILE", type=Path, help="require certificates of this authority of agents"
+    )
+    parser.add_argument(
+        "--cluster", metavar="NAME", default="", help="make replicated tables on this cluster of the engine"
+    )
+    parser.add_argument(
+        "--keep-days",
+        metavar="N",
+        type=number(1, whole=True),
+        default=0,
+        help="remove values received earlier (default: never)",
+    )
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    engine = _open_engine(arguments)
+    tokens = None
+    if arguments.tokens is not None:
+        from trainvitals.fleet.tokens import Tokens
+
+        tokens = Tokens(arguments.tokens)
+    elif not _is_loopback(arguments.listen):
+        raise UsageError(
+            f"--listen {arguments.listen} requires --tokens FILE: anybody could write",
+            hint="make a token: trainvitals gateway token NAME --project PROJECT --tokens FILE",
+        )
+    if (arguments.certificate is None) != (arguments.key is None) or (
+        arguments.client_ca and not arguments.certificate
+    ):
+        raise UsageError("TLS needs --certificate and --key; --client-ca needs both")
+    try:
+        import uvicorn  # noqa: F401 - before anything is made
+    except ImportError:
+        raise TrainvitalsError(
+            "the gateway needs uvicorn and starlette", hint="pip install 'trainvitals[gateway]'"
+        ) from None
+    from trainvitals.fleet import schema
+    from trainvitals.fleet.gateway import Gateway
+    from trainvitals.fleet.serving import Listening, bind, serve
+    from trainvitals.fleet.store import Store
+
+    schema.prepare(engine, cluster=arguments.cluster, days=arguments.keep_days)
+    bound = bind(arguments.listen, arguments.port)
+    where = Listening(
+        arguments.listen, bound.getsockname()[1], arguments.certificate, arguments.key, arguments.client_ca
+    )
+    print_line(f"gateway at {where.address}, storing in {engine.address.shown}")
+    serve(Gateway(Store(engine), tokens), where, bound)
+    return 0
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# -- token
+
+
+def _add_token(parser: Parser) -> None:
+    from trainvitals.fleet.tokens import ROLES
+
+    parser.add_argument("name", metavar="NAME", help="whose it is; a token of the same name is replaced")
+    parser.add_argument(
+        "--tokens", metavar="FILE", type=Path, required=True, help="file of tokens, made if it is missing"
+    )
+    parser.add_argument(
+        "--project",
+        metavar="PROJECT",
+        action="append",
+        default=[],
+        help="project it is for, or '*' for all; may be repeated",
+    )
+    parser.add_argument(
+        "--role", metavar="ROLE", type=one_of(*ROLES), default="write", help="write, read or admin (default: write)"
+    )
+    parser.add_argument("--remove", action="store_true", help="remove it instead")
+
+
+def _token(arguments: argparse.Namespace) -> int:
+    from trainvitals.fleet import tokens
+
+    if arguments.remove:
+        if not tokens.remove(arguments.tokens, arguments.name):
+            raise TrainvitalsError(f"no token '{arguments.name}' in {arguments.tokens}")
+        print_line(f"removed the token '{arguments.name}'")
+        return 0
+    if not arguments.project:
+        raise UsageError("--project is missing", hint="for all projects: --project '*'")
+    print(tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project))
+    print_line("it is shown only now: only its hash is kept")
+    return 0
+
+
+# -- schema
+
+
+def _add_schema(parser: Parser) -> None:
+    parser.add_argument("--database", metavar="NAME", default="trainvitals", help="(default: trainvitals)")
+    parser.add_argument("--cluster", metavar="NAME", default="", help="replicated tables on this cluster")
+    parser.add_argument(
+        "--keep-days",
+        metavar="N",
+        type=number(1, whole=True),
+        default=0,
+        help="remove values received earlier (default: never)",
+    )
+    parser.add_argument("--engine-version", metavar="VERSION", default="26.3", help="of ClickHouse (default: 26.3)")
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from trainvitals.fleet.schema import make_statements
+
+    version = tuple(int(part) for part in arguments.engine_version.split(".") if part.isdecimal())
+    for statement in make_statements(arguments.database, version, cluster=arguments.cluster, days=arguments.keep_days):
+        print(f"{statement};")
+    return 0
+
+
+# -- check
+
+
+def _add_check(parser: Parser) -> None:
+    parser.add_settings("store")
+    parser.add_argument("--cluster", metavar="NAME", default="", help="the cluster that the tables are on")
+    parser.add_argument(
+        "--disturb", metavar="COMMAND", help="command to run half-way, such as one that kills a replica"
+    )
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from trainvitals.fleet import schema
+    from trainvitals.fleet.checking import check_engine
+
+    engine = _open_engine(arguments)
+    schema.check(engine)
+
+    def disturb() -> None:
+        print_line(f"running: {arguments.disturb}")
+        subprocess.run(arguments.disturb, shell=True, check=False, stdout=sys.stderr)
+
+    found = check_engine(engine, cluster=arguments.cluster, disturb=disturb if arguments.disturb else None)
+    if found.left:
+        print_line(f"project {found.left} could not be removed everywhere: do so when all replicas are back")
+    for text in found.wrong:
+        print_line(text)
+    if found.wrong:
+        return 1
+    print(f"{found.rows:,} rows written and read back alike in {found.seconds:.1f} s")
+    print(f"{found.sent_twice} pieces were sent twice, and count once")
+    if found.waited:
+        print(f"the engine was away for {found.waited:.1f} s in between")
+    return 0
+
+
+def _open_engine(arguments: argparse.Namespace) -> ClickHouse:
+    from trainvitals.fleet.clickhouse import ClickHouse, parse_address
+
+    store = resolve_settings(arguments).store
+    if store is None:
+        raise UsageError("no engine is set", hint="--store clickhouse://HOST:8123/trainvitals, or TRAINVITALS_STORE")
+    return ClickHouse(parse_address(read_secret(store) if is_reference(store) else store))
+
+
+ACTIONS = (
+    Action(
+        "serve",
+        "take what agents ship, and keep it in the engine",
+        "trainvitals gateway --store clickhouse://localhost:8123/trainvitals\n"
+        "trainvitals gateway --listen 0.0.0.0 --tokens tokens.json --certificate gw.pem --key gw.key",
+        _add_serve,
+        _serve,
+    ),
+    Action(
+        "token",
+        "make a token for agents or viewers of a project, or remove it",
+        "trainvitals gateway token cluster-a --project vision --tokens tokens.json",
+        _add_token,
+        _token,
+    ),
+    Action(
+        "schema",
+        "print the statements that make the tables",
+        "trainvitals gateway schema --cluster prod --keep-days 365",
+        _add_schema,
+        _schema,
+    ),
+    Action(
+        "check",
+        "check that the engine keeps what it acknowledges, on your own cluster",
+        "trainvitals gateway check --store clickhouse://ch1:8123/trainvitals --disturb 'ssh ch2 pkill -9 clickhouse'",
+        _add_check,
+        _check,
+    ),
+)

@@ -1,0 +1,229 @@
+"""The gateway: what it takes, from whom, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from engines import Engine, run_debian
+from shipped import address_of, parse, send
+from starlette.testclient import TestClient
+
+from trainvitals.fleet import gateway as gateways
+from trainvitals.fleet import schema, tokens, wire
+from trainvitals.fleet.clickhouse import ClickHouse, EngineAway
+from trainvitals.fleet.gateway import Gateway
+from trainvitals.fleet.intake import take
+from trainvitals.fleet.store import Store
+from trainvitals.fleet.store_runs import StoreRuns
+from trainvitals.fleet.tokens import Tokens
+from trainvitals.fleet.wire import Frame
+from trainvitals.journal.encoding import encode_line, format_time
+
+RUN = "20261118-060000-one-aaaa"
+NAME = "training_metrics_20261118_060000.rank0.jsonl"
+ADDRESS = address_of("vision", RUN)
+DOCUMENT = Frame("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "vision"}))
+
+
+def lines(first: int, end: int) -> bytes:
+    rows = ({"timestamp": format_time(1.8e9 + step), "step": step, "loss": step / 7} for step in range(first, end))
+    return b"".join(map(encode_line, rows))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateways, "GATHER_SECONDS", 0.0)
+
+
+@pytest.fixture
+def store(debian: Engine, prepare: Callable[[Engine], ClickHouse]) -> Store:
+    return Store(prepare(debian))
+
+
+@pytest.fixture
+def client(store: Store) -> Iterator[TestClient]:
+    with TestClient(Gateway(store, None).make_app()) as found:
+        yield found
+
+
+def losses(store: Store) -> list[float]:
+    return StoreRuns(store).open(RUN).series(["loss"])[0].y.tolist()  # type: ignore[no-any-return]
+
+
+# -- what lies behind
+
+
+def test_a_frame_that_does_not_begin_at_the_end_is_not_taken(client: TestClient, store: Store) -> None:
+    first, second = lines(0, 10), lines(10, 20)
+    held = send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", first)])
+    assert (held[NAME].end, held[NAME].rows) == (len(first), 10)
+    for offset in (0, len(first) - 5, len(first) + 1):
+        body = wire.encode_frames([Frame(NAME, "lines", second, offset)], compress=False)
+        answer = client.post(ADDRESS, content=body)
+        assert answer.status_code == 409
+        assert parse(answer)[NAME].end == len(first)
+    send(client, ADDRESS, [Frame(NAME, "lines", second, len(first))])
+    assert losses(store) == [step / 7 for step in range(20)]
+
+
+def test_of_several_frames_those_that_fit_are_taken(client: TestClient) -> None:
+    send(client, ADDRESS, [DOCUMENT])
+    body = wire.encode_frames(
+        [Frame(NAME, "lines", lines(0, 3)), Frame("a.log", "bytes", b"x", 7, "1")], compress=False
+    )
+    answer = client.post(ADDRESS, content=body)
+    assert answer.status_code == 409
+    held = parse(answer)
+    assert held[NAME].rows == 3 and held["a.log"].end == 0
+
+
+def test_any_gateway_goes_on_where_another_ended(store: Store) -> None:
+    piece = [lines(first, first + 50) for first in range(0, 1000, 50)]
+    with (
+        TestClient(Gateway(store, None).make_app()) as one,
+        TestClient(Gateway(store, None).make_app()) as other,
+    ):
+        send(one, ADDRESS, [DOCUMENT])
+        offset = 0
+        for number, data in enumerate(piece):
+            send((one, other)[number % 2], ADDRESS, [Frame(NAME, "lines", data, offset)])
+            offset += len(data)
+    assert losses(store) == [step / 7 for step in range(1000)]
+
+
+def test_rows_that_are_written_twice_count_once(store: Store) -> None:
+    """A gateway is killed between the rows and its answer, and another takes a longer piece of the same lines."""
+    for end in (60, 100, 100):
+        taken = take([DOCUMENT, Frame(NAME, "lines", lines(0, end))], {}, "vision", RUN, 20261118)
+        store.write(taken.intake.blocks)
+    assert losses(store) == [step / 7 for step in range(100)]
+    assert store.read_ends("vision", RUN)[NAME].rows == 100
+    engine = store.engine
+    assert engine.execute("SELECT count() FROM points FINAL").strip() == b"100"
+
+
+def test_rows_that_were_not_acknowledged_are_not_shown(store: Store) -> None:
+    taken = take([DOCUMENT, Frame(NAME, "lines", lines(0, 10))], {}, "vision", RUN, 20261118)
+    more = take([Frame(NAME, "lines", lines(10, 20), taken.ends[NAME].end)], taken.ends, "vision", RUN, 20261118)
+    store.write(taken.intake.blocks)
+    store.write({"points": more.intake.blocks["points"]})  # and then the gateway is killed
+    assert losses(store) == [step / 7 for step in range(10)]
+    store.write(more.intake.blocks)
+    assert losses(store) == [step / 7 for step in range(20)]
+
+
+def test_a_text_that_was_begun_anew_replaces_the_one_before(client: TestClient, store: Store) -> None:
+    name = "console.rank0.log"
+    send(client, ADDRESS, [DOCUMENT, Frame(name, "bytes", b"old old\n" * 9, 0, "1")])
+    send(client, ADDRESS, [Frame(name, "bytes", b"new\n", 0, "2")])
+    send(client, ADDRESS, [Frame(name, "bytes", b"newer\n", 4, "2")])
+    reader = StoreRuns(store).open(RUN)
+    assert reader.read_text("console", name, 1000).text == "new\nnewer\n"
+    assert send(client, ADDRESS, [Frame(name, "bytes", b"", 10, "2")])[name].generation == "2"
+
+
+# -- who may
+
+
+def test_nobody_writes_into_another_project(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    headers = {
+        name: {"Authorization": f"Bearer {tokens.add(file, name, role, projects)}"}
+        for name, role, projects in (("w", "write", ["vision"]), ("r", "read", ["*"]), ("a", "admin", ["*"]))
+    }
+    body = wire.encode_frames([DOCUMENT], compress=False)
+    with TestClient(Gateway(store, Tokens(file)).make_app()) as client:
+        assert client.post(ADDRESS, content=body).status_code == 401
+        assert client.post(ADDRESS, content=body, headers={"Authorization": "Bearer guess"}).status_code == 401
+        assert client.post(ADDRESS, content=body, headers=headers["r"]).status_code == 403
+        assert client.post(address_of("speech", RUN), content=body, headers=headers["w"]).status_code == 403
+        assert client.get(address_of("speech", RUN), headers=headers["w"]).status_code == 403
+        assert client.post(ADDRESS, content=body, headers=headers["w"]).status_code == 200
+        assert client.get(ADDRESS, headers=headers["a"]).status_code == 200
+        # Nor by what a run says of itself.
+        lie = Frame("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "speech"}))
+        answer = client.post(ADDRESS, content=wire.encode_frames([lie], compress=False), headers=headers["w"])
+        assert answer.status_code == 422 and "project 'speech'" in answer.json()["error"]
+    assert StoreRuns(store, frozenset({"speech"})).list_keys() == []
+    assert StoreRuns(store, frozenset({"vision"})).list_keys() == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"nonsense", 422),
+        (wire.encode_frames([Frame(NAME, "lines", b"no end of line")], compress=False), 422),
+        (wire.encode_frames([Frame("segments/" + NAME[:-6] + ".parquet", "segment", b"PAR1")], compress=False), 422),
+        (bytes(wire.MOST_BYTES + 1), 413),
+    ],
+)
+def test_what_breaks_the_rules_is_refused(body: bytes, status: int, client: TestClient) -> None:
+    answer = client.post(ADDRESS, content=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_names_with_sql_in_them_are_names(client: TestClient, store: Store) -> None:
+    project, run = "it's; DROP TABLE points", "20261118-060000-'\\-aaaa"
+    address = address_of(project.replace(";", "%3B"), run.replace("\\", "%5C"))
+    answer = client.post(address, content=b"")
+    assert answer.status_code == 422, "a backslash is no part of a name"
+    run = "20261118-060000-' OR 1=1 --"
+    document = encode_line({"format": 1, "id": run, "project": project})
+    send(client, address_of(project.replace(";", "%3B"), run), [Frame("run.json", "document", document)])
+    assert StoreRuns(store).describe(run).project == project
+    assert b"points" in store.engine.execute("SHOW TABLES")
+
+
+def test_another_version_is_told_so(client: TestClient) -> None:
+    answer = client.get(ADDRESS, headers={wire.VERSION_HEADER: "99"})
+    assert answer.status_code == 426 and "speaks version 1" in answer.json()["error"]
+
+
+# -- when something is away
+
+
+def test_a_dead_engine_is_said_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+    with run_debian(tmp_path / "own") as engine:
+        opened = engine.open("fleet")
+        schema.prepare(opened)
+        with TestClient(Gateway(Store(opened), None).make_app()) as client:
+            assert client.get("/health").status_code == 200
+            send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+            engine.kill()
+            body = wire.encode_frames([Frame(NAME, "lines", lines(10, 20), len(lines(0, 10)))], compress=False)
+            answer = client.post(ADDRESS, content=body)
+            assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
+            assert client.get("/health").status_code == 503
+            engine.start()
+            assert client.post(ADDRESS, content=body).status_code == 200
+            assert losses(Store(opened)) == [step / 7 for step in range(20)]
+
+
+class FullStore(Store):
+    """A store whose disk is full."""
+
+    def write(self, blocks: object) -> None:
+        raise EngineAway("the disk is full")
+
+
+def test_a_gateway_that_is_full_asks_agents_to_wait(
+    store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateways, "MOST_PENDING", 10)
+    answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
+    assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
+    monkeypatch.undo()
+    with TestClient(Gateway(FullStore(store.engine), None).make_app()) as full:
+        answer = full.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
+        assert answer.status_code == 503 and "disk is full" in answer.json()["error"]
+        assert "trainvitals_gateway_failed_writes_total 1" in full.get("/metrics").text
+
+
+def test_what_it_did_is_counted(client: TestClient) -> None:
+    send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+    counted = client.get("/metrics").text
+    assert "trainvitals_gateway_requests_total 1" in counted
+    assert "trainvitals_gateway_rows_total 12" in counted  # 10 values, a document, and the end of the file

@@ -1,0 +1,117 @@
+"""A gateway as a process: the command, TLS, and its end."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from engines import Engine
+from shipped import address_of, parse, send
+from waiting import free_port, wait_until
+
+from trainvitals.fleet import schema
+from trainvitals.fleet.wire import Frame
+
+ADDRESS = address_of("vision", "20261118-060001-first-aaaa")
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(debian: Engine, tmp_path: Path) -> Iterator[Start]:
+    begun = []
+
+    def run(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "trainvitals", "gateway", *words]
+        begun.append(subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE))
+        return begun[-1]
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Start, tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    own = authority.issue_cert("localhost", "127.0.0.1")
+    own.private_key_pem.write_to_path(tmp_path / "gw.key")
+    (tmp_path / "gw.pem").write_bytes(b"".join(pem.bytes() for pem in own.cert_chain_pems))
+    port = free_port()
+    tls = ("--certificate", "gw.pem", "--key", "gw.key", "--client-ca", "ca.pem")
+    process = start("--store", debian.address("over_tls"), "--port", str(port), *tls)
+    assert process.stderr is not None
+    assert (
+        process.stderr.readline()
+        .strip()
+        .endswith(f"gateway at https://127.0.0.1:{port}, storing in {debian.address('over_tls')}")
+    )
+
+    def connect(known: trustme.CA | None) -> httpx.Client:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        if known is not None:
+            known.issue_cert("agent").configure_cert(context)
+        return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=60)
+
+    wait_until(lambda: answers(connect(authority)), "the gateway")
+    for known in (None, stranger):
+        with pytest.raises(httpx.TransportError):
+            connect(known).get("/health")
+    with connect(authority) as client:
+        send(client, ADDRESS, [Frame("a.log", "bytes", b"hello\n", 0, "1")])
+        assert parse(client.get(ADDRESS))["a.log"].end == 6
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == -signal.SIGTERM  # as the shell expects of it, after what was begun is done
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no engine is set"),
+        (("--store", "clickhouse://me:secret@h/x"), "with a password in it"),
+        (("--store", "{engine}", "--listen", "0.0.0.0"), "requires --tokens FILE"),
+        (("--store", "{engine}", "--tokens", "none.json"), "cannot read the tokens"),
+        (("--store", "{engine}", "--key", "k"), "TLS needs --certificate and --key"),
+        (("--store", "clickhouse://127.0.0.1:1/x"), "cannot reach clickhouse://127.0.0.1:1/x"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(words: tuple[str, ...], said: str, debian: Engine, start: Start) -> None:
+    process = start(*(word.format(engine=debian.address("refusals")) for word in words))
+    _, printed = process.communicate()
+    assert process.returncode in (1, 2)
+    assert said in printed and "Traceback" not in printed
+    assert "secret@" not in printed
+
+
+def test_tokens_schema_and_check_are_commands(debian: Engine, tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainvitals", "gateway", *words]
+        return subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
+
+    made = run("token", "cluster", "--project", "vision", "--tokens", "tokens.json")
+    assert made.returncode == 0 and len(made.stdout.strip()) > 40
+    assert made.stdout.strip() not in (tmp_path / "tokens.json").read_text()
+    assert run("token", "cluster", "--remove", "--tokens", "tokens.json").returncode == 0
+    assert "no token 'cluster'" in run("token", "cluster", "--remove", "--tokens", "tokens.json").stderr
+    assert "ON CLUSTER 'prod'" in run("schema", "--cluster", "prod").stdout
+    address = debian.address("by_command")
+    assert "has no tables" in run("check", "--store", address).stderr
+    schema.prepare(debian.open("by_command"))
+    checked = run("check", "--store", address, "--disturb", "echo disturbed")
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.startswith("20,000 rows written and read back alike") and "disturbed" in checked.stderr
