@@ -57,7 +57,7 @@ def send(
     context: ssl.SSLContext | None = None,
 ) -> Answer:
     """The answer to a request over HTTP or HTTPS, up to `most` bytes of it; raises OSError if there is none, with the
-    reason. `context` is for other certificates than those that the system trusts."""
+    reason. `context` has the certificates for HTTPS, by default those that the system trusts."""
     watch = _Watch(seconds)
     opener = urllib.request.OpenerDirector()  # not the usual one, which follows redirects and reads files
     for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Handler(watch, context)):
@@ -148,11 +148,10 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     def __init__(self, watch: _Watch, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self._watch = watch
-        self._context_given = context
+        self._certificates = context
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(functools.partial(_Connection, self._watch), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        connect = functools.partial(_SecureConnection, self._watch, context=self._context_given)
-        return self.do_open(connect, request)
+        return self.do_open(functools.partial(_SecureConnection, self._watch), request, context=self._certificates)

@@ -10,14 +10,16 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from fake_nvml import FakeNvml
 from waiting import PATIENCE, free_port, wait_until
+from write_requests import SECOND, read_request
 
 
 def fetch(
@@ -84,9 +86,10 @@ class Server:
 
 
 class Answering:
-    """A server that answers as it is told and remembers what it was sent."""
+    """A server that answers as it is told and remembers what it was sent. It takes remote write 2.0, as strictly as can
+    be."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.answers: list[tuple[int, bytes, dict[str, str]]] = []
         """Taken in order; the last one stays."""
         self.received: list[tuple[str, dict[str, str], bytes]] = []
@@ -109,8 +112,12 @@ class Answering:
                     self.close_connection = True
                     return
                 self.send_response(status)
+                if self.headers.get("Content-Type") == SECOND and status != 415 and 200 <= status < 500:
+                    count = len(read_request(outer.received[-1][1], body)) if status < 300 else 0
+                    headers = {"X-Prometheus-Remote-Write-Samples-Written": str(count), **headers}
                 for name, value in headers.items():
-                    self.send_header(name, value)
+                    if value:
+                        self.send_header(name, value)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
@@ -120,13 +127,47 @@ class Answering:
             def log_message(self, *arguments: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self.silence.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Front:
+    """Stands before a server that takes remote write, and now and then answers in its place."""
+
+    def __init__(self, server: Server) -> None:
+        self.answer: Callable[[bytes], int | None] = self.pass_on
+        """From what is sent to the status of an answer; None to let it through."""
+        outer = self
+
+        class Request(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = outer.answer(bytes(cramjam.snappy.decompress_raw(body)))
+                if status is None:
+                    status, _, _ = fetch(f"{server.url}{self.path}", dict(self.headers), body)
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/api/v1/write"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @staticmethod
+    def pass_on(_sent: bytes) -> int | None:
+        return None
+
+    def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 

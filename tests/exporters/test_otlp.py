@@ -27,6 +27,7 @@ from prometheus_client.samples import Sample
 from servers import Answering
 from waiting import free_port, wait_until
 
+from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.otlp import Otlp
 from trainvitals.exporters.push_queue import Destination, PushQueue
 
@@ -88,7 +89,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., PushQueue]]:
 
     def make(url: str, collect: Callable[[], list[Metric]] = families, **options: Any) -> PushQueue:
         dialect = Otlp("box", "box:alice", {"cluster": "lab"})
-        place = Destination(url, tmp_path / "spool", options.pop("read_token", lambda: None))
+        place = Destination(url, tmp_path / "spool", Credentials(options.pop("read_token", lambda: None)))
         started.append(PushQueue(dialect, place, collect, **{"interval": 3600.0, **options}))
         return started[-1]
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import cramjam
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from servers import Answering, Server, fetch
+from prometheus_client.samples import Exemplar
+from servers import Answering, Front, Server, fetch
 from waiting import free_port, wait_until
+from write_requests import Read, read_request
 
 from trainvitals import http_client
-from trainvitals.exporters import wire
+from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite
 from trainvitals.exporters.spool import Spool
+from trainvitals.exporters.write_messages import About, Point, Series, encode_first, encode_second
+
+WITHOUT = {"X-Prometheus-Remote-Write-Samples-Written": ""}
+"""The header that a server of the first version does not send."""
 
 
 class Numbers:
@@ -32,9 +35,9 @@ class Numbers:
         self.value = 0.0
 
     def __call__(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily("sent", "A number", labels=("name",))
+        family = GaugeMetricFamily("sent", "A number", labels=("name", "run"))
         for name in self.names:
-            family.add_metric((name,), self.value)
+            family.add_metric((name, "made"), self.value)
         return [family]
 
 
@@ -44,7 +47,8 @@ def writers(tmp_path: Path) -> Iterator[Callable[..., PushQueue]]:
     started: list[PushQueue] = []
 
     def start(url: str, numbers: Numbers, **options: Any) -> PushQueue:
-        place = Destination(url, tmp_path / "spool", options.pop("read_token", lambda: None))
+        credentials = Credentials(options.pop("read_token", lambda: None))
+        place = Destination(url, tmp_path / "spool", credentials)
         writer = PushQueue(RemoteWrite(), place, numbers, **{"interval": 3600.0, **options})
         started.append(writer)
         return writer
@@ -108,36 +112,6 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
     assert writer.counts.rejected == 0
 
 
-class Front:
-    """Stands before a server and has no way to it for some: what they send is answered with 503."""
-
-    def __init__(self, server: Server) -> None:
-        self.shut_to: bytes | None = None
-        outer = self
-
-        class Request(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                plain = bytes(cramjam.snappy.decompress_raw(body))
-                status = 503
-                if outer.shut_to is None or outer.shut_to not in plain:
-                    status, _, _ = fetch(f"{server.url}{self.path}", dict(self.headers), body)
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/api/v1/write"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 def test_the_agents_of_two_users_on_one_machine_lose_nothing_and_one_xid_is_one(
     start_prometheus: Callable[..., Server], tmp_path: Path
 ) -> None:
@@ -161,7 +135,7 @@ def test_the_agents_of_two_users_on_one_machine_lose_nothing_and_one_xid_is_one(
     agents = {user: agent(user) for user in losses}
     wait_until(lambda: all(writer.counts.sent for writer in agents.values()), "the values before the first")
     for step in range(1, 31):
-        front.shut_to = b"box:bob" if 10 <= step < 20 else None
+        front.answer = (lambda sent: 503 if b"box:bob" in sent else None) if 10 <= step < 20 else front.pass_on
         for user, writer in agents.items():
             losses[user] = float(step)
             writer.write_now()
@@ -282,7 +256,9 @@ def test_a_server_that_fails_gets_the_same_again(
     if bad[0] == -1:
         # Only while the server is silent: an answer may take its time on a busy machine.
         limits, send = iter((2.0, 2.0)), http_client.send
-        monkeypatch.setattr(http_client, "send", lambda request, seconds: send(request, next(limits, seconds)))
+        monkeypatch.setattr(
+            http_client, "send", lambda request, seconds, **more: send(request, next(limits, seconds), **more)
+        )
     told: list[str] = []
     answering.answers = [bad, bad, (204, b"", {})]
     writer = writers(answering.url, Numbers("a"), warn=told.append)
@@ -425,6 +401,120 @@ def test_a_spool_is_found_again_in_its_order_without_what_was_half_written(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_end_of_a_series_is_the_nan_that_means_it() -> None:
-    encoded = wire.encode_series(b"", None, 5)
-    assert struct.pack("<Q", 0x7FF0000000000002) in encoded
+@pytest.mark.parametrize("encode", [encode_first, encode_second])
+def test_the_end_of_a_series_is_the_nan_that_means_it(encode: Callable[[Iterable[Point], int], bytes]) -> None:
+    series = Series(("__name__", "sent"), About("gauge", "A number", ""), "")
+    assert struct.pack("<Q", 0x7FF0000000000002) in encode([Point(series, None)], 5)
+
+
+# -- which version
+
+
+def everything() -> list[Metric]:
+    """A counter with a beginning and one without, a gauge with a unit, a histogram with an exemplar."""
+    counted = CounterMetricFamily("steps", "Steps", labels=("run",))
+    counted.add_metric(("a",), 7.0, created=1000.5)
+    lifetime = CounterMetricFamily("energy_joules", "Since the driver was loaded", labels=("gpu",))
+    lifetime.add_metric(("0",), 9.0)
+    heat = GaugeMetricFamily("heat_celsius", "Temperature", labels=("gpu", "empty"), unit="celsius")
+    heat.add_metric(("0", ""), 40.0)
+    took = Metric("took_seconds", "Duration", "histogram", "seconds")
+    example = Exemplar({"step": "3"}, 0.5, 1001.25)
+    took.add_sample("took_seconds_bucket", {"run": "a", "le": "+Inf"}, 2.0, exemplar=example)
+    took.add_sample("took_seconds_count", {"run": "a"}, 2.0)
+    took.add_sample("took_seconds_created", {"run": "a"}, 1000.0)
+    return [counted, lifetime, heat, took]
+
+
+def reads(answering: Answering) -> list[tuple[str, dict[str, Read]]]:
+    """(version, series by name) of every request."""
+    return [
+        (
+            headers["x-prometheus-remote-write-version"],
+            {series.labels["__name__"]: series for series in read_request(headers, body)},
+        )
+        for _, headers, body in answering.received
+    ]
+
+
+def test_a_server_of_the_second_version_gets_types_helps_beginnings_and_exemplars(
+    tmp_path: Path, answering: Answering
+) -> None:
+    dialect = RemoteWrite({"job": "trainvitals"})
+    writer = PushQueue(dialect, Destination(answering.url, tmp_path), everything, interval=3600.0)
+    wait_until(lambda: writer.counts.sent == 2, "runs and hardware")
+    writer.close()
+    (_, runs), (_, hardware) = reads(answering)[:2]
+    assert {version for version, _ in reads(answering)} == {"2.0.0"} and writer.counts.rejected == 0
+    assert runs["steps_total"][3:7] == ("counter", "Steps", "", 1_000_500)
+    assert hardware["energy_joules_total"].began_ms == 0, "nobody knows since when"
+    assert hardware["heat_celsius"][3:7] == ("gauge", "Temperature", "celsius", 0)
+    assert hardware["heat_celsius"].labels == {"__name__": "heat_celsius", "gpu": "0", "job": "trainvitals"}
+    assert runs["took_seconds_bucket"].exemplar == ({"step": "3"}, 0.5, 1_001_250)
+    assert runs["took_seconds_bucket"].began_ms == runs["took_seconds_count"].began_ms == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [(415, b"", {}), (400, b"unknown content type", WITHOUT), (204, b"", WITHOUT)],
+    ids=["415", "400", "no word of what was written"],
+)
+@pytest.mark.promise("the server knows only remote write 1.0", "it gets the same request again in 1.0")
+def test_a_server_of_the_first_version_gets_everything_in_it(
+    refusal: tuple[int, bytes, dict[str, str]], tmp_path: Path, answering: Answering
+) -> None:
+    answering.answers = [(503, b"", {}), refusal, (204, b"", {})]
+    writer = PushQueue(RemoteWrite(), Destination(answering.url, tmp_path), everything, interval=3600.0)
+    wait_until(lambda: writer.counts.failed, "a try")
+    writer.write_now()  # kept in the second version: the server has not shown yet what it knows
+    wait_until(lambda: writer.counts.sent == 4, "everything")
+    writer.write_now()
+    wait_until(lambda: writer.counts.sent == 6, "what follows")
+    found = reads(answering)
+    assert [version for version, _ in found] == ["2.0.0"] * 2 + ["0.1.0"] * 6, "asked once"
+    assert writer.counts.rejected == 0
+    for _, series in found[2:]:
+        for read in series.values():
+            assert read.kind == "" and read.began_ms == 0 and read.exemplar is None
+    spooled, direct = found[2][1], found[6][1]  # one was converted, the other made so
+    assert [read[:2] for read in spooled.values()] == [read[:2] for read in direct.values()]
+    assert spooled["took_seconds_bucket"].labels == {"__name__": "took_seconds_bucket", "le": "+Inf", "run": "a"}
+    writer.close()
+
+
+def test_a_server_that_was_away_is_asked_again_which_version_it_knows(tmp_path: Path) -> None:
+    port = free_port()
+    old = Answering(port)
+    old.answers = [(415, b"", {}), (204, b"", {})]
+    numbers = Numbers("a")
+    writer = PushQueue(RemoteWrite(), Destination(old.url, tmp_path), numbers, interval=3600.0)
+    wait_until(lambda: writer.counts.sent, "the first")
+    old.close()
+    writer.write_now()
+    wait_until(lambda: writer.counts.failed, "the failure")
+    new = Answering(port)
+    writer.write_now()
+    wait_until(lambda: writer.counts.sent == 3, "the rest")
+    # The one that waited was made for the old one; a newer one takes it as well.
+    assert [version for version, _ in reads(new)] == ["0.1.0", "2.0.0"]
+    writer.close()
+    new.close()
+
+
+def test_a_server_that_wrote_less_than_it_accepted_is_reported(
+    writers: Callable[..., PushQueue], answering: Answering
+) -> None:
+    told: list[str] = []
+    answering.answers = [(204, b"", {"X-Prometheus-Remote-Write-Samples-Written": "1"})]
+    writer = writers(answering.url, Numbers("a", "b"), warn=told.append)
+    wait_until(lambda: writer.counts.rejected, "the complaint")
+    assert "1 of 2 samples written" in told[0]
+
+
+def test_a_damaged_request_of_the_spool_holds_up_no_other(
+    writers: Callable[..., PushQueue], answering: Answering, tmp_path: Path
+) -> None:
+    Spool(tmp_path / "spool", 1 << 20).put(b"not snappy")
+    answering.answers = [(400, b"what is that", {}), (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"))
+    wait_until(lambda: writer.counts.sent == 1 and writer.counts.rejected == 1, "both")

@@ -12,6 +12,7 @@ from typing import Protocol
 from prometheus_client.metrics_core import Metric
 
 from trainvitals import runtime
+from trainvitals.exporters.credentials import ClientTls, Credentials
 from trainvitals.exporters.families import FamilyOptions
 from trainvitals.ownership import user_name
 from trainvitals.settings import Settings
@@ -54,15 +55,18 @@ class Order:
         mark = "" if usual else f":{hashlib.sha256(str(place).encode()).hexdigest()[:6]}"
         return f"{self.settings.prometheus_host or self.host}:{user_name(os.getuid())}{mark}"
 
-    @property
-    def push_headers(self) -> dict[str, str]:
-        """Looked up where they refer to a secret."""
-        return {name: read_inside(text) for name, text in self.settings.prometheus_push_headers.items()}
-
-    def read_push_secret(self) -> str | None:
-        """The token or password for pushes, as it is now. SettingError if it is not there."""
-        reference = self.settings.prometheus_push_token
-        return None if reference is None else read_secret(reference)
+    def make_credentials(self) -> Credentials:
+        """For pushes. SettingError for what is not there."""
+        settings = self.settings
+        token = settings.prometheus_push_token
+        tls = ClientTls(
+            settings.prometheus_push_tls_certificate, settings.prometheus_push_tls_key, settings.prometheus_push_tls_ca
+        )
+        return Credentials(
+            lambda: None if token is None else read_secret(token),
+            lambda: {name: read_inside(text) for name, text in settings.prometheus_push_headers.items()},
+            tls,
+        )
 
 
 class Output(Protocol):

@@ -21,7 +21,8 @@ from prometheus_client.samples import Sample
 from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import format_labels
-from trainvitals.exporters.push_queue import PushQueue
+from trainvitals.exporters.push_queue import Outgoing, PushQueue
+from trainvitals.http_client import Answer
 
 _UNITS = {
     "seconds": "s", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%", "bytes": "By", "hertz": "Hz",
@@ -55,7 +56,7 @@ class Otlp:
             raise SettingError(
                 "OTLP needs OpenTelemetry's SDK and protocol buffers", hint="pip install 'trainvitals[otlp]'"
             ) from error
-        self.headers = {
+        self._headers = {
             **_read_headers(os.environ),
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
@@ -69,15 +70,24 @@ class Otlp:
         self._points: dict[_Key, _Point] = {}
         """The newest point of every series that has not ended."""
 
+    def prepare(self, body: bytes) -> Outgoing:
+        return Outgoing(body, self._headers)
+
+    def is_misunderstood(self, _sent: Outgoing, _answer: Answer) -> bool:
+        return False
+
+    def begin_again(self) -> None:
+        """There is one way to say it."""
+
     def is_passing(self, status: int) -> bool:
         return status in (429, 502, 503, 504)
 
-    def find_complaint(self, answer: bytes) -> str | None:
+    def find_complaint(self, _sent: Outgoing, answer: Answer) -> str | None:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
         try:
-            partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+            partial = ExportMetricsServiceResponse.FromString(answer.body).partial_success
         except DecodeError:
             return None  # some answer in words
         if not partial.rejected_data_points:

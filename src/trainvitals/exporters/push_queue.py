@@ -13,19 +13,20 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client.metrics_core import Metric
 
 from trainvitals import http_client
-from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.families import is_hardware
 from trainvitals.exporters.hardware_claim import HardwareClaim
 from trainvitals.exporters.spool import Spool
+from trainvitals.http_client import Answer
 
 TIMEOUT = 15.0
 PATIENCE = 2.5
@@ -48,6 +49,13 @@ class Counts:
     trouble: str | None = None
 
 
+class Outgoing(NamedTuple):
+    """A request."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class Dialect(Protocol):
     """What is sent. One for each server: it remembers which series there were."""
 
@@ -55,8 +63,14 @@ class Dialect(Protocol):
     def title(self) -> str:
         """As in warnings."""
 
-    @property
-    def headers(self) -> Mapping[str, str]: ...
+    def prepare(self, body: bytes) -> Outgoing:
+        """What of the spool is to be sent, as this server understands it."""
+
+    def is_misunderstood(self, sent: Outgoing, answer: Answer) -> bool:
+        """Whether the server does not understand this; then `prepare` says it differently."""
+
+    def begin_again(self) -> None:
+        """The server was away, and may be another one when it is back."""
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
         """Requests with all these series, and with the end of those that are gone."""
@@ -64,7 +78,7 @@ class Dialect(Protocol):
     def is_passing(self, status: int) -> bool:
         """Whether a server that answers so may take the same request later."""
 
-    def find_complaint(self, answer: bytes) -> str | None:
+    def find_complaint(self, sent: Outgoing, answer: Answer) -> str | None:
         """The complaint of a server that accepted the request."""
 
 
@@ -74,9 +88,7 @@ class Destination:
 
     url: str
     spool: Path
-    read_token: Callable[[], str | None] = lambda: None
-    """Asked before every request: a token in a file may be replaced."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    credentials: Credentials = field(default_factory=Credentials)
     spool_bytes: int = 64 << 20
 
 
@@ -96,9 +108,8 @@ class PushQueue:
     ) -> None:
         self.interval = interval
         self.dialect = dialect
-        self._request = _prepare(destination.url, {**destination.headers, **dialect.headers})
-        self._read_token = destination.read_token
-        self._token = destination.read_token()
+        self._url, self._own_headers = _split(destination.url)
+        self._credentials = destination.credentials
         self._collect = collect
         self._claim = HardwareClaim(destination.url)
         self._collect_endings = collect_endings
@@ -126,7 +137,7 @@ class PushQueue:
         """As the settings of whoever asked for it want it."""
         return cls(
             dialect,
-            Destination(order.target, order.folder, order.read_push_secret, order.push_headers),
+            Destination(order.target, order.folder, order.make_credentials()),
             lambda: order.collect(order.options),
             lambda: order.collect_endings(order.options),
             interval=order.settings.prometheus_push_interval,
@@ -218,15 +229,14 @@ class PushQueue:
 
     def _post(self, body: bytes) -> float | None:
         """None when the request is dealt with, else for how many seconds to wait at least."""
-        headers = dict(self._request.header_items())
-        with suppress(SettingError):  # it is being replaced: the one before may still do
-            self._token = self._read_token()
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        request = urllib.request.Request(self._request.full_url, data=body, headers=headers, method="POST")
+        sent = self.dialect.prepare(body)
         try:
-            answer = http_client.send(request, TIMEOUT)
+            answer = self._exchange(sent)
+            if self.dialect.is_misunderstood(sent, answer):
+                sent = self.dialect.prepare(body)
+                answer = self._exchange(sent)
         except OSError as error:
+            self.dialect.begin_again()
             return self._fail(f"is unreachable: {error}", 0.0)
         status = f"{answer.status} {answer.reason}"
         if not answer.is_good:
@@ -234,13 +244,22 @@ class PushQueue:
                 return self._fail(f"returned {status}", min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE))
             self._reject(status, answer.text)
             return None
-        complaint = self.dialect.find_complaint(answer.body)
+        complaint = self.dialect.find_complaint(sent, answer)
         if complaint is not None:
             self._reject("partially", complaint)
             return None
         self.counts.sent += 1
         self.counts.trouble = None
         return None
+
+    def _exchange(self, sent: Outgoing) -> Answer:
+        credentials = self._credentials
+        headers = {**credentials.headers, **sent.headers, **self._own_headers}
+        token = credentials.token
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(self._url, data=sent.body, headers=headers, method="POST")
+        return http_client.send(request, TIMEOUT, context=credentials.context)
 
     def _reject(self, how: str, text: str) -> None:
         self.counts.rejected += 1
@@ -253,7 +272,7 @@ class PushQueue:
 
     @property
     def _address(self) -> str:
-        return urllib.parse.urlsplit(self._request.full_url).netloc
+        return urllib.parse.urlsplit(self._url).netloc
 
     def _warn_once(self, text: str) -> None:
         if text != self.counts.trouble:  # once, not with every try
@@ -271,12 +290,11 @@ def _without_hardware(families: Iterable[Metric]) -> list[Metric]:
     return found
 
 
-def _prepare(url: str, headers: Mapping[str, str]) -> urllib.request.Request:
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    """(the address without a password in it, the headers of every request)."""
     parts = urllib.parse.urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
-    given = {**headers, "User-Agent": "trainvitals"}
+    headers = {"User-Agent": f"trainvitals/{version('trainvitals')}"}
     if at:
-        given["Authorization"] = f"Basic {base64.b64encode(urllib.parse.unquote(user).encode()).decode()}"
-    return urllib.request.Request(
-        urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers=given
-    )
+        headers["Authorization"] = f"Basic {base64.b64encode(urllib.parse.unquote(user).encode()).decode()}"
+    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers

@@ -17,6 +17,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.pushing import Pushing
 
 TIMEOUT = 10.0
@@ -47,7 +48,7 @@ def by_run(families: Iterable[Metric]) -> dict[str, list[Metric]]:
     return {run: list(mine.values()) for run, mine in found.items()}
 
 
-def push(url: str, run: str, families: Iterable[Metric], password: str | None = None) -> None:
+def push(url: str, run: str, families: Iterable[Metric], credentials: Credentials) -> None:
     """Replace the group of this run. Raises OSError when the gateway does not take it."""
     registry = CollectorRegistry()
     registry.register(_Run(families))
@@ -55,12 +56,14 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
     def prepare(
         url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
-        request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
+        given = {**credentials.headers, **dict(headers)}
+        request = urllib.request.Request(url, data=data, headers=given, method=method)
+        password = credentials.token
         if password is not None:
             request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
 
         def send() -> None:
-            answer = http_client.send(request, TIMEOUT)
+            answer = http_client.send(request, TIMEOUT, context=credentials.context)
             if not answer.is_good:
                 raise OSError(f"it returned {answer.status} {answer.reason}")
 
@@ -70,9 +73,9 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
 
 
 def start(order: Order) -> Pushing:
-    order.read_push_secret()  # a wrong reference is reported now
+    credentials = order.make_credentials()  # a wrong reference is reported now
     return Pushing(
-        lambda families: push_runs(order.target, families, order.read_push_secret()),
+        lambda families: push_runs(order.target, families, credentials),
         lambda: order.collect(order.options),
         interval=order.settings.prometheus_push_interval,
         title=f"the Pushgateway {_address(order.target)}",
@@ -80,10 +83,10 @@ def start(order: Order) -> Pushing:
     )
 
 
-def push_runs(url: str, families: Iterable[Metric], password: str | None = None) -> None:
+def push_runs(url: str, families: Iterable[Metric], credentials: Credentials) -> None:
     """Replace the group of every run that these families speak of."""
     for run, mine in by_run(families).items():
-        push(url, run, mine, password)
+        push(url, run, mine, credentials)
 
 
 def _address(url: str) -> str:

@@ -74,7 +74,8 @@ def _page(settings: Settings) -> str | None:
 
 _PUSH = (
     "prometheus.push_interval", "prometheus.push_token", "prometheus.push_headers", "prometheus.names",
-    "prometheus.host", "prometheus.labels",
+    "prometheus.host", "prometheus.labels", "prometheus.push_tls_certificate", "prometheus.push_tls_key",
+    "prometheus.push_tls_ca",
 )  # fmt: skip
 _MEASURED = tuple(table for table in METRIC_TABLES if table != "source")
 _PROMETHEUS = "pip install 'trainvitals[prometheus]'"

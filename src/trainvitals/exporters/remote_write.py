@@ -1,4 +1,9 @@
-"""Prometheus remote write: for where nothing can scrape. Prometheus, VictoriaMetrics, Mimir, Thanos take it."""
+"""Prometheus remote write: for where nothing can scrape. Prometheus, VictoriaMetrics, Mimir, Thanos take it.
+
+Requests are of version 2.0 until the server shows that it knows only 1.0, as the specification has it: it answers 415
+(or 400, as older ones do), or accepts without a word of what it has written. Then it gets the same request again in
+1.0, and all that follow, until it was away: it may come back as a newer one.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,38 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import Metric
 
-from trainvitals.exporters import wire
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.families import is_hardware
-from trainvitals.exporters.labels import text_of
-from trainvitals.exporters.push_queue import PushQueue
+from trainvitals.exporters.labels import format_labels, text_of
+from trainvitals.exporters.push_queue import Outgoing, PushQueue
+from trainvitals.exporters.write_messages import (
+    About,
+    Point,
+    Series,
+    compress,
+    convert_to_first,
+    count_samples,
+    decompress,
+    encode_first,
+    encode_second,
+    is_second,
+    order_labels,
+)
+from trainvitals.http_client import Answer
 
 BATCH = 2000
 """Series in one request."""
+_FIRST = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+_SECOND = {
+    "Content-Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "2.0.0",
+}
+_WRITTEN = tuple(f"X-Prometheus-Remote-Write-{what}-Written" for what in ("Samples", "Histograms", "Exemplars"))
 
 
 def start(order: Order) -> PushQueue:
@@ -22,46 +51,77 @@ def start(order: Order) -> PushQueue:
 
 
 class RemoteWrite:
-    """Remote write 0.1, with these labels on every series."""
+    """With these labels on every series."""
 
     title = "remote write"
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
-        self.headers = {
-            "Content-Type": "application/x-protobuf",
-            "Content-Encoding": "snappy",
-            "X-Prometheus-Remote-Write-Version": "0.1.0",
-        }
         self._labels = labels or {}
-        self._encoded: dict[tuple[str, str], bytes] = {}
+        self._known: dict[tuple[str, str], Series] = {}
+        self._speaks_second = True
+
+    def prepare(self, body: bytes) -> Outgoing:
+        message = decompress(body)
+        if message is None or not is_second(message):
+            return Outgoing(body, _FIRST)
+        return Outgoing(body, _SECOND) if self._speaks_second else Outgoing(compress(convert_to_first(message)), _FIRST)
+
+    def is_misunderstood(self, sent: Outgoing, answer: Answer) -> bool:
+        if sent.headers is not _SECOND:
+            return False
+        silent = not any(name in answer.headers for name in _WRITTEN)
+        if answer.status == 415 or (silent and (answer.is_good or answer.status == 400)):
+            self._speaks_second = False
+            return True
+        return False
+
+    def begin_again(self) -> None:
+        self._speaks_second = True
 
     def is_passing(self, status: int) -> bool:
         return status == 429 or status >= 500
 
-    def find_complaint(self, _answer: bytes) -> str | None:
-        return None
+    def find_complaint(self, sent: Outgoing, answer: Answer) -> str | None:
+        message = decompress(sent.body)
+        if message is None or not is_second(message):
+            return None
+        count = count_samples(message)
+        try:
+            written = int(answer.headers.get(_WRITTEN[0]) or 0)
+        except ValueError:
+            return f"it says {answer.headers[_WRITTEN[0]]!r} for how many of {count} samples it has written"
+        return None if written >= count else f"{written} of {count} samples written"
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
-        seen: dict[tuple[str, str], bytes] = {}
+        seen: dict[tuple[str, str], Series] = {}
         # A server that refuses one sample refuses the request: a fault of the hardware's costs the runs nothing.
-        runs: list[bytes] = []
-        hardware: list[bytes] = []
+        runs: list[Point] = []
+        hardware: list[Point] = []
         for family in families:
+            about = About(family.type, family.documentation, family.unit)
+            created = f"{family.name}_created"
+            begun = {
+                text_of(sample.labels): round(sample.value * 1000)
+                for sample in family.samples
+                if sample.name == created
+            }
             for sample in family.samples:
-                if sample.name.endswith("_created"):
+                if sample.name == created:
                     continue
                 key = (sample.name, text_of(sample.labels))
-                labels = self._encoded.get(key)
-                if labels is None:
-                    labels = wire.encode_labels({"__name__": sample.name, **self._labels, **sample.labels})
-                seen[key] = labels
-                series = hardware if is_hardware(sample) else runs
-                series.append(wire.encode_series(labels, float(sample.value), moment_ms))
-        ended = [labels for key, labels in self._encoded.items() if key not in seen]
-        runs += [wire.encode_series(labels, None, moment_ms) for labels in ended]
-        self._encoded = seen
+                series = self._known.get(key)
+                if series is None:
+                    labels = {"__name__": sample.name, **self._labels, **sample.labels}
+                    whole = {name: value for name, value in sample.labels.items() if name != "le"}
+                    series = Series(order_labels(labels), about, format_labels(whole))
+                seen[key] = series
+                points = hardware if is_hardware(sample) else runs
+                points.append(Point(series, float(sample.value), begun.get(series.whole), sample.exemplar))
+        runs += [Point(series, None) for key, series in self._known.items() if key not in seen]
+        self._known = seen
+        encode = encode_second if self._speaks_second else encode_first
         return [
-            wire.encode_request(series[start : start + BATCH])
-            for series in (runs, hardware)
-            for start in range(0, len(series), BATCH)
+            compress(encode(points[start : start + BATCH], moment_ms))
+            for points in (runs, hardware)
+            for start in range(0, len(points), BATCH)
         ]

@@ -13,13 +13,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from trainvitals.errors import SettingError
+from trainvitals.exporters.credentials import stamp
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import find_file, read_secret
 
@@ -121,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         self.address = address
         self.render = render
         self._read_again = read_again
-        self._stamps = _stamp(address.files)
+        self._stamps = stamp(address.files)
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.silent: dict[socket.socket, float] = {}
         """Connections without a request yet, and since when."""
@@ -135,7 +136,7 @@ class _Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Called twice a second: certificates and tokens that were replaced are taken from the next connection on."""
-        stamps = _stamp(self.address.files)
+        stamps = stamp(self.address.files)
         if stamps == self._stamps:
             return
         try:
@@ -188,19 +189,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that disconnects in the middle is not worth a log line."""
-
-
-def _stamp(files: Iterable[Path]) -> tuple[tuple[int, int] | None, ...]:
-    """Different once one of them was replaced."""
-    found: list[tuple[int, int] | None] = []
-    for path in files:
-        try:
-            status = path.stat()
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_mtime_ns))
-    return tuple(found)
 
 
 class _Request(BaseHTTPRequestHandler):

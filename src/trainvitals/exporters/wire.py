@@ -1,8 +1,7 @@
-"""Prometheus' protobuf, written by hand: remote write, in snappy, and the page with native histograms.
+"""Prometheus' protobuf, written by hand: its smallest parts, and the page with native histograms.
 
-The messages are a few small structures (https://prometheus.io/docs/specs/remote_write_spec/ and io.prometheus.client of
-https://github.com/prometheus/client_model), not worth a library: prometheus-client writes neither. Encoded labels are
-kept: they hardly ever change.
+The messages are a few small structures (io.prometheus.client of https://github.com/prometheus/client_model, and those
+of `write_messages`), not worth a library: prometheus-client writes neither.
 Tested in tests/exporters/test_remote_write.py and tests/exporters/test_page.py.
 """
 
@@ -16,8 +15,6 @@ from prometheus_client.samples import Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters.labels import text_of
 
-_STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
-
 
 def varint(value: int) -> bytes:
     """A number in seven-bit groups, the lowest first."""
@@ -29,35 +26,20 @@ def varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
+def field(place: int, data: bytes) -> bytes:
+    """A message or text in its place."""
+    return varint(place << 3 | 2) + varint(len(data)) + data
 
 
-def encode_labels(labels: Mapping[str, str]) -> bytes:
-    """The labels of a series, `__name__` among them, in the order the protocol asks for; empty ones are left out."""
-    return b"".join(
-        _field(1, _field(1, name.encode()) + _field(2, labels[name].encode()))
-        for name in sorted(labels)
-        if labels[name]
-    )
+def number(place: int, value: int) -> bytes:
+    """A whole number, not negative."""
+    return varint(place << 3) + varint(value)
 
 
-def encode_series(labels: bytes, value: float | None, milliseconds: int) -> bytes:
-    """One series with one sample; None marks its end. `labels` as `encode_labels` makes them."""
-    # Python may quieten a signalling NaN on its way, so that one is never a float here.
-    number = _STALE_BYTES if value is None else struct.pack("<d", value)
-    sample = b"\x09" + number + b"\x10" + varint(milliseconds & 0xFFFFFFFFFFFFFFFF)
-    return _field(1, labels + _field(2, sample))
+def double(place: int, value: float) -> bytes:
+    """A number with a fraction."""
+    return varint(place << 3 | 1) + struct.pack("<d", value)
 
-
-def encode_request(series: Iterable[bytes]) -> bytes:
-    """The body of a request."""
-    import cramjam
-
-    return bytes(cramjam.snappy.compress_raw(b"".join(series)))
-
-
-# -- the page
 
 _TYPES = {"counter": 0, "gauge": 1, "info": 1, "stateset": 1, "summary": 2, "unknown": 3, "histogram": 4}
 _ENDINGS = {"counter": "_total", "info": "_info"}
@@ -73,13 +55,13 @@ def encode_families(families: Iterable[Metric]) -> bytes:
     for family in families:
         kind = _TYPES.get(family.type, 3)
         name = family.name + _ENDINGS.get(family.type, "")
-        head = _field(1, name.encode()) + _field(2, family.documentation.encode()) + _number(3, kind)
+        head = field(1, name.encode()) + field(2, family.documentation.encode()) + number(3, kind)
         created = {
             text_of(sample.labels): sample.value for sample in family.samples if sample.name == f"{family.name}_created"
         }
         if kind in _VALUES:
             metrics = [
-                _metric(sample.labels, _VALUES[kind], _double(1, sample.value) + _created(3, kind, created, sample))
+                _metric(sample.labels, _VALUES[kind], double(1, sample.value) + _created(3, kind, created, sample))
                 for sample in family.samples
                 if sample.name != f"{family.name}_created"
             ]
@@ -89,39 +71,31 @@ def encode_families(families: Iterable[Metric]) -> bytes:
                 _metric(labels, 7 if kind == 4 else 4, make(family.name, samples))
                 for labels, samples in _by_metric(family)
             ]
-        body = head + b"".join(metrics) + (_field(5, family.unit.encode()) if family.unit else b"")
+        body = head + b"".join(metrics) + (field(5, family.unit.encode()) if family.unit else b"")
         found.append(varint(len(body)) + body)
     return b"".join(found)
-
-
-def _number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
 
 
 def _signed(value: int) -> bytes:
     return varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _double(field: int, value: float) -> bytes:
-    return varint(field << 3 | 1) + struct.pack("<d", value)
-
-
-def _moment(field: int, seconds: float) -> bytes:
+def _moment(place: int, seconds: float) -> bytes:
     whole, part = divmod(round(seconds * 1e9), 1_000_000_000)
-    return _field(field, _number(1, whole) + _number(2, part))
+    return field(place, number(1, whole) + number(2, part))
 
 
-def _created(field: int, kind: int, created: Mapping[str, float], sample: Sample) -> bytes:
+def _created(place: int, kind: int, created: Mapping[str, float], sample: Sample) -> bytes:
     began = created.get(text_of(sample.labels)) if kind == 0 else None
-    return b"" if began is None else _moment(field, began)
+    return b"" if began is None else _moment(place, began)
 
 
 def _pairs(labels: Mapping[str, str]) -> bytes:
-    return b"".join(_field(1, _field(1, name.encode()) + _field(2, text.encode())) for name, text in labels.items())
+    return b"".join(field(1, field(1, name.encode()) + field(2, text.encode())) for name, text in labels.items())
 
 
-def _metric(labels: Mapping[str, str], field: int, value: bytes) -> bytes:
-    return _field(4, _pairs(labels) + _field(field, value))
+def _metric(labels: Mapping[str, str], place: int, value: bytes) -> bytes:
+    return field(4, _pairs(labels) + field(place, value))
 
 
 def _by_metric(family: Metric) -> list[tuple[Mapping[str, str], list[Sample]]]:
@@ -137,11 +111,11 @@ def _summary(name: str, samples: list[Sample]) -> bytes:
     body = b""
     for sample in samples:
         if sample.name == name:
-            body += _field(3, _double(1, float(sample.labels["quantile"])) + _double(2, sample.value))
+            body += field(3, double(1, float(sample.labels["quantile"])) + double(2, sample.value))
         elif sample.name == f"{name}_count":
-            body += _number(1, int(sample.value))
+            body += number(1, int(sample.value))
         elif sample.name == f"{name}_sum":
-            body += _double(2, sample.value)
+            body += double(2, sample.value)
     return body
 
 
@@ -151,12 +125,12 @@ def _histogram(name: str, samples: list[Sample]) -> bytes:
         if sample.native_histogram is not None:
             body += _native(sample.native_histogram)
         elif sample.name == f"{name}_bucket":
-            bucket = _number(1, int(sample.value)) + _double(2, float(sample.labels["le"]))
-            body += _field(3, bucket + _exemplar(sample.exemplar))
+            bucket = number(1, int(sample.value)) + double(2, float(sample.labels["le"]))
+            body += field(3, bucket + _exemplar(sample.exemplar))
         elif sample.name == f"{name}_count":
-            body += _number(1, int(sample.value))
+            body += number(1, int(sample.value))
         elif sample.name == f"{name}_sum":
-            body += _double(2, sample.value)
+            body += double(2, sample.value)
         elif sample.name == f"{name}_created":
             body += _moment(15, sample.value)
     return body
@@ -165,15 +139,15 @@ def _histogram(name: str, samples: list[Sample]) -> bytes:
 def _native(found: NativeHistogram) -> bytes:
     """Schema, zero bucket, spans and differences; count and sum are those of the classic one."""
     schema = varint(5 << 3) + _signed(found.schema)
-    zero = _double(6, found.zero_threshold) + _number(7, int(found.zero_count))
+    zero = double(6, found.zero_threshold) + number(7, int(found.zero_count))
     spans = b"".join(
-        _field(12, varint(1 << 3) + _signed(span.offset) + _number(2, span.length)) for span in found.pos_spans or ()
+        field(12, varint(1 << 3) + _signed(span.offset) + number(2, span.length)) for span in found.pos_spans or ()
     )
-    return schema + zero + spans + _field(13, b"".join(map(_signed, found.pos_deltas or ())))
+    return schema + zero + spans + field(13, b"".join(map(_signed, found.pos_deltas or ())))
 
 
 def _exemplar(example: Exemplar | None) -> bytes:
     if example is None:
         return b""
     moment = b"" if example.timestamp is None else _moment(3, float(example.timestamp))
-    return _field(3, _pairs(example.labels) + _double(2, example.value) + moment)
+    return field(3, _pairs(example.labels) + double(2, example.value) + moment)

@@ -251,6 +251,11 @@ class Settings:
         {}, PAIRS, "Headers of pushes, such as a tenant (X-Scope-OrgID); `${env:NAME}` in a value is looked up"
     )
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
+    prometheus_push_tls_certificate = optional(PATH, "Certificate of this client (PEM), for servers that require one")
+    prometheus_push_tls_key = optional(PATH, "Private key of that certificate (PEM); none: in the same file")
+    prometheus_push_tls_ca = optional(
+        PATH, "Certificate authority (PEM) of the servers that are pushed to; none: those that the system trusts"
+    )
 
     # Mirrors in other trackers: docs/trackers.md
     tensorboard = Setting(

@@ -1,0 +1,98 @@
+"""How a push shows who it is: token, headers and certificates, each as its file or variable has it now.
+
+What is being replaced may be half there for a moment; until it is whole, what was valid stays in force.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainvitals.errors import SettingError
+
+Stamps = tuple[tuple[int, int] | None, ...]
+
+
+def stamp(files: Iterable[Path]) -> Stamps:
+    """Different once one of them was replaced."""
+    found: list[tuple[int, int] | None] = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """The files (PEM) of a client that is asked for a certificate, or whose server has one of its own authority."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.authority) if path is not None]
+
+    def make_context(self) -> ssl.SSLContext:
+        """Raises OSError, with its subclass ssl.SSLError, for a file that is missing or something else."""
+        context = ssl.create_default_context(cafile=self.authority)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+@dataclass(slots=True)
+class Credentials:
+    """Of one push. Raises SettingError when made of what is not there."""
+
+    read_token: Callable[[], str | None] = lambda: None
+    read_headers: Callable[[], Mapping[str, str]] = dict
+    tls: ClientTls = field(default_factory=ClientTls)
+    _token: str | None = field(init=False, repr=False)
+    _headers: Mapping[str, str] = field(init=False, repr=False)
+    _context: ssl.SSLContext | None = field(init=False, default=None)
+    _stamps: Stamps = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        self._token = self.read_token()
+        self._headers = self.read_headers()
+        if self.tls.key is not None and self.tls.certificate is None:
+            raise SettingError("prometheus.push_tls_key needs prometheus.push_tls_certificate")
+        if self.tls.files:
+            self._stamps = stamp(self.tls.files)
+            try:
+                self._context = self.tls.make_context()
+            except ssl.SSLError as error:
+                raise SettingError(f"invalid TLS certificate or key for pushes: {error.reason or error}") from error
+            except OSError as error:
+                raise SettingError(f"cannot read the TLS files for pushes: {error.strerror or error}") from error
+
+    @property
+    def token(self) -> str | None:
+        with suppress(SettingError):
+            self._token = self.read_token()
+        return self._token
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        with suppress(SettingError):
+            self._headers = self.read_headers()
+        return self._headers
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """For TLS; None for that of everybody."""
+        stamps = stamp(self.tls.files)
+        if stamps != self._stamps:
+            with suppress(OSError):
+                self._context = self.tls.make_context()
+                self._stamps = stamps
+        return self._context

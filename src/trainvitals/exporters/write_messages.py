@@ -1,0 +1,216 @@
+"""The two messages of remote write: `prometheus.WriteRequest` of 1.0 and `io.prometheus.write.v2.Request` of 2.0.
+
+https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/ (2.0-rc.4): texts are in a table and referred to by number,
+and a series says what it is. The second message uses no field of the first, so that each can be told from the other.
+Tested in tests/exporters/test_remote_write.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prometheus_client.samples import Exemplar
+
+from trainvitals.exporters.wire import double, field, number, varint
+
+_STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
+_TYPES = {"counter": 1, "gauge": 2, "histogram": 3, "gaugehistogram": 4, "summary": 5, "info": 6, "stateset": 7}
+_SYMBOLS, _SERIES = 4, 5
+_BEGINNING_OF_SECOND = varint(_SYMBOLS << 3 | 2)
+
+
+class About(NamedTuple):
+    """What a family is."""
+
+    kind: str
+    help: str
+    unit: str
+
+
+@dataclass(slots=True)
+class Series:
+    """A series that is sent again and again."""
+
+    labels: tuple[str, ...]
+    """Names and values by turns, as the protocol wants them: in the order of the names, none empty."""
+    about: About
+    whole: str
+    """The labels of the histogram of which this is a bucket; of anything else its own, as written on a page."""
+    encoded: bytes | None = None
+    """The labels in the first message."""
+
+
+class Point(NamedTuple):
+    """What is sent of a series."""
+
+    series: Series
+    value: float | None
+    """None marks its end."""
+    began_ms: int | None = None
+    """Since when a counter counts, if that is known."""
+    exemplar: Exemplar | None = None
+
+
+def order_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """As a `Series` has them."""
+    return tuple(text for name in sorted(labels) if labels[name] for text in (name, labels[name]))
+
+
+def encode_first(points: Iterable[Point], moment_ms: int) -> bytes:
+    """The message of 1.0: no types, no beginnings, no exemplars."""
+    found = []
+    for point in points:
+        series = point.series
+        if series.encoded is None:
+            texts = [text.encode() for text in series.labels]
+            series.encoded = _label_pairs(zip(texts[::2], texts[1::2], strict=True))
+        found.append(field(1, series.encoded + field(2, _sample(point.value, moment_ms))))
+    return b"".join(found)
+
+
+def encode_second(points: Iterable[Point], moment_ms: int) -> bytes:
+    """The message of 2.0."""
+    symbols = _Symbols()
+    about: dict[About, bytes] = {}
+    found = []
+    for point in points:
+        series = point.series
+        described = about.get(series.about)
+        if described is None:
+            kind, help, unit = series.about
+            texts = b"\x18" + symbols.refer(help) + b"\x20" + symbols.refer(unit)
+            described = about[series.about] = field(5, number(1, _TYPES.get(kind, 0)) + texts)
+        sample = _sample(point.value, moment_ms)
+        if point.began_ms is not None:
+            sample += number(3, point.began_ms)
+        body = field(1, symbols.refer_all(series.labels)) + field(2, sample)
+        if point.exemplar is not None:
+            body += field(4, _exemplar(point.exemplar, symbols, moment_ms))
+        found.append(field(_SERIES, body + described))
+    return symbols.encode() + b"".join(found)
+
+
+def compress(message: bytes) -> bytes:
+    """As the body of a request of remote write."""
+    import cramjam
+
+    return bytes(cramjam.snappy.compress_raw(message))
+
+
+def decompress(body: bytes) -> bytes | None:
+    """The message in the body of a request; None if it is damaged."""
+    import cramjam
+
+    try:
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError:
+        return None
+
+
+def is_second(message: bytes) -> bool:
+    """Whether this is a message of 2.0."""
+    return message.startswith(_BEGINNING_OF_SECOND)
+
+
+def count_samples(message: bytes) -> int:
+    """How many samples a message of 2.0 has."""
+    return sum(1 for place, _ in _fields(message) if place == _SERIES)
+
+
+def convert_to_first(message: bytes) -> bytes:
+    """What a message of 2.0 says, as 1.0 can say it."""
+    symbols: list[bytes] = []
+    found = []
+    for place, data in _fields(message):
+        if place == _SYMBOLS:
+            symbols.append(data)
+        elif place == _SERIES:
+            parts = dict(_fields(data))
+            refs = list(_varints(parts[1]))
+            labels = _label_pairs(
+                (symbols[name], symbols[text]) for name, text in zip(refs[::2], refs[1::2], strict=True)
+            )
+            found.append(field(1, labels + field(2, _without_beginning(parts[2]))))
+    return b"".join(found)
+
+
+class _Symbols:
+    """The table of strings of one message, in which the first is the empty one."""
+
+    def __init__(self) -> None:
+        self._refs = {"": varint(0)}
+
+    def refer(self, text: str) -> bytes:
+        """Its number."""
+        ref = self._refs.get(text)
+        if ref is None:
+            ref = self._refs[text] = varint(len(self._refs))
+        return ref
+
+    def refer_all(self, texts: Iterable[str]) -> bytes:
+        return b"".join(map(self.refer, texts))
+
+    def encode(self) -> bytes:
+        return b"".join(field(_SYMBOLS, text.encode()) for text in self._refs)
+
+
+def _label_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(field(1, field(1, name) + field(2, text)) for name, text in pairs)
+
+
+def _sample(value: float | None, moment_ms: int) -> bytes:
+    # Python may quieten a signalling NaN on its way, so that one is never a float here.
+    encoded = _STALE_BYTES if value is None else struct.pack("<d", value)
+    return b"\x09" + encoded + b"\x10" + varint(moment_ms & 0xFFFFFFFFFFFFFFFF)
+
+
+def _exemplar(example: Exemplar, symbols: _Symbols, moment_ms: int) -> bytes:
+    seen_ms = moment_ms if example.timestamp is None else round(float(example.timestamp) * 1000)
+    labels = field(1, symbols.refer_all(order_labels(example.labels)))
+    return labels + double(2, example.value) + number(3, seen_ms)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(number, contents) of the fields that are messages, texts or packed numbers; others are left out."""
+    place = 0
+    while place < len(data):
+        key, place = _read_varint(data, place)
+        kind = key & 7
+        if kind == 0:
+            _, place = _read_varint(data, place)
+        elif kind == 1:
+            place += 8
+        elif kind == 2:
+            size, place = _read_varint(data, place)
+            yield key >> 3, data[place : place + size]
+            place += size
+        else:
+            raise ValueError(f"a field of kind {kind}")
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(data):
+        found, place = _read_varint(data, place)
+        yield found
+
+
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """(the number, where it ends)."""
+    found = shift = 0
+    while True:
+        group = data[place]
+        place += 1
+        found |= (group & 0x7F) << shift
+        if group < 0x80:
+            return found, place
+        shift += 7
+
+
+def _without_beginning(sample: bytes) -> bytes:
+    """Value and time of a sample as `_sample` writes it."""
+    _, end = _read_varint(sample, 10)  # after the value, and the key of the time
+    return sample[:end]
