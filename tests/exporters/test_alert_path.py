@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from memory_groups import memory_group
-from servers import Answering, Server, Watched
+from servers import Answering, Front, Server, Watched, fetch
 from waiting import wait_until
 
+from trainvitals.conditions import Conditions
+from trainvitals.views.deployment.rules import render
+
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "trainvitals.rules.yml"
+QUICKLY = ("interval: 15s", "interval: 500ms")
 HEALTHY = "count = 2\ngpu.*.temp_gpu = 60\n"
 
 
@@ -26,6 +35,11 @@ def alerts(webhook: Answering, name: str) -> list[dict[str, str]]:
     ]
 
 
+def find_manager(manager: Server) -> dict[str, Any]:
+    """Where a Prometheus sends its alerts, for its configuration."""
+    return {"alertmanagers": [{"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}]}
+
+
 def configure(machine: Watched, manager: Server, every: str = "500ms") -> tuple[dict[str, Any], Path]:
     """A Prometheus that scrapes this machine and evaluates our rules twice a second: its configuration.
 
@@ -38,11 +52,11 @@ def configure(machine: Watched, manager: Server, every: str = "500ms") -> tuple[
     }
     config = {
         "global": {"scrape_interval": every, "evaluation_interval": "500ms"},
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}]},
+        "alerting": find_manager(manager),
         "scrape_configs": [scrape],
     }
     rules = machine.folder / "rules.yml"
-    rules.write_text(RULES.read_text().replace("interval: 15s", "interval: 500ms"))
+    rules.write_text(RULES.read_text().replace(*QUICKLY))
     return config, rules
 
 
@@ -134,3 +148,68 @@ def delivered(webhook: Answering, name: str) -> list[dict[str, str]]:
         for body in bodies
         if body["groupLabels"]["alertname"] == name
     ]
+
+
+@pytest.fixture
+def pushers(tmp_path: Path) -> Iterator[Callable[[str, str], subprocess.Popen[bytes]]]:
+    """`pushers(name, url)` starts an agent on a machine of this name, which only pushes."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, url: str) -> subprocess.Popen[bytes]:
+        environ = {
+            **{key: text for key, text in os.environ.items() if not key.startswith("TRAINVITALS_")},
+            "TRAINVITALS_RUNTIME_DIR": str(tmp_path / name),
+            "TRAINVITALS_DIR": str(tmp_path / "runs"),
+            "TRAINVITALS_PROMETHEUS_REMOTE_WRITE": url,
+            "TRAINVITALS_PROMETHEUS_PUSH_INTERVAL": "1",
+            "TRAINVITALS_PROMETHEUS_HOST": name,
+        }
+        started.append(subprocess.Popen([sys.executable, "-P", "-m", "trainvitals.agent", "--keep"], env=environ))
+        return started[-1]
+
+    yield start
+    for agent in started:
+        agent.kill()
+        agent.wait()
+
+
+def test_a_pusher_that_falls_silent_and_one_that_is_refused_reach_the_webhook_but_not_one_that_ends(
+    start_prometheus: Callable[..., Server],
+    start_alertmanager: Callable[..., Server],
+    answering: Answering,
+    pushers: Callable[[str, str], subprocess.Popen[bytes]],
+    tmp_path: Path,
+) -> None:
+    rules = tmp_path / "rules.yml"
+    rules.write_text(render("mb", Conditions({"push_silence": 3.0})).replace(*QUICKLY))
+    manager = start_alertmanager(answering.url)
+    prometheus = start_prometheus({"alerting": find_manager(manager)}, rules)
+    # What fires before it knows the Alertmanager is sent a minute later.
+    wait_until(lambda: manager.url in fetch(f"{prometheus.url}/api/v1/alertmanagers")[1], "it to know the Alertmanager")
+    front = Front(prometheus)
+    agents = {name: pushers(name, front.url) for name in ("ends", "dies")}
+
+    def expected(name: str) -> float | None:
+        return prometheus.value(f'trainvitals_next_push_timestamp_seconds{{instance=~"{name}:.*"}}')
+
+    for name in agents:
+        wait_until(lambda name=name: expected(name), f"the first push of {name}")
+    refused = iter([400])
+    front.answer = lambda sent: next(refused, None) if b"dies:" in sent else None
+    found = wait_until(lambda: alerts(answering, "TrainvitalsPushRejected"), "the webhook to hear of the refusal")
+    assert found[0]["outcome"] == "rejected" and found[0]["host"] == "dies" and found[0]["severity"] == "warning"
+
+    agents["ends"].terminate()
+    wait_until(lambda: expected("ends") == math.inf, "its last word")
+    agents["dies"].kill()
+
+    def silent() -> set[str]:
+        firing = prometheus.query('ALERTS{alertname="TrainvitalsSilent",alertstate="firing"}')
+        return {item["metric"]["instance"].partition(":")[0] for item in firing}
+
+    wait_until(lambda: silent() == {"dies"}, "the silence to be noticed, and only that")
+    wait_until(
+        lambda: [item for item in alerts(answering, "TrainvitalsSilent") if item["instance"].startswith("dies:")],
+        "the webhook to hear of the silence",
+    )
+    front.close()

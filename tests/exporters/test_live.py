@@ -32,8 +32,8 @@ HOST_RULES = {
 }
 """Alerts that say something about whatever machine the tests run on. That they fire when they should is tested with
 promtool, on made-up series."""
-END_RULES = ("RunFailed", "RankLost")
-"""Nothing ends here; tests/exporters/test_alert_path.py has them."""
+END_RULES = ("RunFailed", "RankLost", "TrainvitalsSilent", "TrainvitalsPushRejected")
+"""Nothing ends here, and nothing is pushed; tests/exporters/test_alert_path.py has them."""
 
 
 class Live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_nothing_is_left_out_and_names_are_those_that_dashboards_ask_for(
     metrics = endpoint.read(0)
     assert set(metrics) == {
         "gpu_power_draw_watts", "gpu_pcie_tx_mb_s", "training_steps", "training_step_duration_seconds",
-        "memory_allocation_mb", "gpu_info", "gpu_energy_joules",
+        "memory_allocation_mb", "gpu_info", "gpu_energy_joules", "trainvitals_next_push_timestamp_seconds",
     }  # fmt: skip
     labels = {item.key: item.value.string_value for item in metrics["gpu_info"].gauge.data_points[0].attributes}
     assert labels == {"gpu": "0", "name": "H100"} and metrics["gpu_info"].gauge.data_points[0].as_double == 1.0
@@ -202,7 +203,8 @@ def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, star
     assert duration.flags == NO_VALUE and duration.count == 0 and len(duration.explicit_bounds) == 2
     assert last["memory_allocation_mb"].summary.data_points[0].flags == NO_VALUE
     assert [point.flags for point in end["gpu_power_draw_watts"].gauge.data_points] == [NO_VALUE]
-    assert set(end) == {"gpu_power_draw_watts"}
+    assert set(end) == {"gpu_power_draw_watts", "trainvitals_next_push_timestamp_seconds"}
+    assert end["trainvitals_next_push_timestamp_seconds"].gauge.data_points[0].as_double == math.inf
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -186,6 +187,7 @@ def test_the_end_sends_the_last_values_and_that_all_series_have_ended(
     assert sent_all(writer)
     assert [float(item["value"][1]) for item in server.query("last_over_time(sent[1h])")] == [7.0, 7.0]
     assert server.query("sent") == []
+    assert server.value("trainvitals_next_push_timestamp_seconds") == math.inf, "no push is missed from now on"
 
 
 def test_a_hurried_writer_does_not_wait_for_its_interval(
@@ -477,6 +479,8 @@ def test_a_server_of_the_first_version_gets_everything_in_it(
         for read in series.values():
             assert read.kind == "" and read.began_ms == 0 and read.exemplar is None
     spooled, direct = found[2][1], found[6][1]  # one was converted, the other made so
+    due = "trainvitals_next_push_timestamp_seconds"
+    assert spooled.pop(due).value < direct.pop(due).value
     assert [read[:2] for read in spooled.values()] == [read[:2] for read in direct.values()]
     assert spooled["took_seconds_bucket"].labels == {"__name__": "took_seconds_bucket", "le": "+Inf", "run": "a"}
     writer.close()
@@ -508,7 +512,7 @@ def test_a_server_that_wrote_less_than_it_accepted_is_reported(
     answering.answers = [(204, b"", {"X-Prometheus-Remote-Write-Samples-Written": "1"})]
     writer = writers(answering.url, Numbers("a", "b"), warn=told.append)
     wait_until(lambda: writer.counts.rejected, "the complaint")
-    assert "1 of 2 samples written" in told[0]
+    assert "1 of 3 samples written" in told[0]
 
 
 def test_a_damaged_request_of_the_spool_holds_up_no_other(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainvitals.conditions.promql import RANK
+from trainvitals.conditions.promql import RANK, has_grown
 from trainvitals.conditions.row import Condition, LiveRule, PrometheusRule, Threshold
 
 ROWS: tuple[Condition, ...] = (
@@ -108,6 +108,34 @@ ROWS: tuple[Condition, ...] = (
         "critical",
         "Start the agent on that machine and check it: trainvitals doctor.",
         prometheus=PrometheusRule('up{job="trainvitals"} == 0', "{{ $labels.instance }} is not responding", wait="1m"),
+    ),
+    Condition(
+        "trainvitals_silent",
+        "source",
+        "silent pushers",
+        "critical",
+        "It did not say that it would end: look whether the machine, its network and the agent are up "
+        "(trainvitals doctor), whether its clock is right, and whether the server still takes its token.",
+        thresholds=(Threshold("push_silence", 120, "s", "a push is missed when it is this late"),),
+        prometheus=PrometheusRule(
+            "time() - last_over_time(trainvitals_next_push_timestamp_seconds[1h]) > $push_silence",
+            "{{ $labels.instance }} has stopped pushing",
+        ),
+    ),
+    Condition(
+        "trainvitals_push_rejected",
+        "source",
+        "rejected and dropped pushes",
+        "warning",
+        "These samples are lost. Rejected: the agent's log has the server's words; mostly they are out of order or too "
+        "old (clocks), or a limit is reached. Dropped: the server was away for longer than the spool of 64 MB lasts.",
+        prometheus=PrometheusRule(
+            " or ".join(
+                has_grown(f'trainvitals_{kind}_requests_total{{outcome=~"rejected|dropped"}}', "10m")
+                for kind in ("remote_write", "otlp")
+            ),
+            "Requests of {{ $labels.instance }} were {{ $labels.outcome }}",
+        ),
     ),
     Condition(
         "trainvitals_source_down",

@@ -11,6 +11,11 @@ def known_for(series: str, half_window: str) -> str:
     return f"{series} offset {half_window}"
 
 
+def has_grown(counter: str, window: str) -> str:
+    """Whether something was counted, also before the counter was first seen: `increase` knows nothing of that."""
+    return f"increase({counter}[{window}]) > 0 or {counter} > 0 unless last_over_time({counter}[1h] offset {window})"
+
+
 def correlation(series: str, window: str) -> str:
     """Of a value with time: 1 for a straight line. A jump and then nothing, as when a model is loaded, is 0.87 at most.
 

@@ -8,6 +8,7 @@ in the spool for the next agent. Tested in tests/exporters/test_remote_write.py.
 from __future__ import annotations
 
 import base64
+import math
 import threading
 import time
 import urllib.parse
@@ -23,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.credentials import Credentials
-from trainvitals.exporters.families import is_hardware
+from trainvitals.exporters.families import FamilySeries, is_hardware
 from trainvitals.exporters.hardware_claim import HardwareClaim
 from trainvitals.exporters.spool import Spool
 from trainvitals.http_client import Answer
@@ -170,15 +171,15 @@ class PushQueue:
 
     def write_now(self) -> None:
         """Put all series into the spool."""
-        self._write(self._collect)
+        self._write(self._collect, self._clock() + self.interval)
 
-    def _write(self, collect: Callable[[], Iterable[Metric]]) -> None:
+    def _write(self, collect: Callable[[], Iterable[Metric]], next_push: float) -> None:
         with self._writing:  # a later moment must not get in before an earlier one
             now = int(self._clock() * 1000)
             if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
                 now = self._last_ms + 1
             self._last_ms = now
-            families = collect()
+            families = [*collect(), _announce(next_push)]
             if not self._claim.hold():
                 families = _without_hardware(families)
             for body in self.dialect.encode(families, now):
@@ -195,7 +196,7 @@ class PushQueue:
                 self.write_now()
                 if ending:
                     # With us every series ends; how a run ended must be seen by rules that are evaluated later.
-                    self._write(self._collect_endings)
+                    self._write(self._collect_endings, math.inf)
             except OSError as error:
                 self._warn_once(f"{self.dialect.title}: cannot write the spool: {error.strerror or error}")
             if ending:
@@ -278,6 +279,17 @@ class PushQueue:
         if text != self.counts.trouble:  # once, not with every try
             self.counts.trouble = text
             self._warn(text)
+
+
+def _announce(next_push: float) -> Metric:
+    """Whoever falls silent without saying that he will can be missed, whatever his interval is."""
+    due = FamilySeries(
+        "trainvitals_next_push_timestamp_seconds",
+        "When the next push is due; infinite from an agent that has ended as it should",
+        unit="seconds",
+    )
+    due.add((), next_push)
+    return due.family
 
 
 def _without_hardware(families: Iterable[Metric]) -> list[Metric]:
