@@ -61,35 +61,35 @@ def order_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def encode_first(points: Iterable[Point], moment_ms: int) -> bytes:
     """The message of 1.0: no types, no beginnings, no exemplars."""
+    at = _time(moment_ms)
     found = []
-    for point in points:
-        series = point.series
+    for series, value, _, _ in points:
         if series.encoded is None:
             texts = [text.encode() for text in series.labels]
             series.encoded = _label_pairs(zip(texts[::2], texts[1::2], strict=True))
-        found.append(field(1, series.encoded + field(2, _sample(point.value, moment_ms))))
+        found.append(field(1, series.encoded + field(2, _value(value) + at)))
     return b"".join(found)
 
 
 def encode_second(points: Iterable[Point], moment_ms: int) -> bytes:
     """The message of 2.0."""
+    at = _time(moment_ms)
     symbols = _Symbols()
     about: dict[About, bytes] = {}
     found = []
-    for point in points:
-        series = point.series
+    for series, value, began_ms, exemplar in points:
         described = about.get(series.about)
         if described is None:
             kind, help, unit = series.about
-            texts = b"\x18" + symbols.refer(help) + b"\x20" + symbols.refer(unit)
+            texts = b"\x18" + symbols[help] + b"\x20" + symbols[unit]
             described = about[series.about] = field(5, number(1, _TYPES.get(kind, 0)) + texts)
-        sample = _sample(point.value, moment_ms)
-        if point.began_ms is not None:
-            sample += number(3, point.began_ms)
-        body = field(1, symbols.refer_all(series.labels)) + field(2, sample)
-        if point.exemplar is not None:
-            body += field(4, _exemplar(point.exemplar, symbols, moment_ms))
-        found.append(field(_SERIES, body + described))
+        sample = _value(value) + at
+        if began_ms is not None:
+            sample += number(3, began_ms)
+        body = field(1, b"".join([symbols[text] for text in series.labels])) + field(2, sample) + described
+        if exemplar is not None:
+            body += field(4, _exemplar(exemplar, symbols, moment_ms))
+        found.append(field(_SERIES, body))
     return symbols.encode() + b"".join(found)
 
 
@@ -137,40 +137,38 @@ def convert_to_first(message: bytes) -> bytes:
     return b"".join(found)
 
 
-class _Symbols:
-    """The table of strings of one message, in which the first is the empty one."""
+class _Symbols(dict[str, bytes]):
+    """The table of texts of one message: their numbers, each made when it is first asked for. The first is the empty
+    one."""
 
     def __init__(self) -> None:
-        self._refs = {"": varint(0)}
+        super().__init__({"": varint(0)})
 
-    def refer(self, text: str) -> bytes:
-        """Its number."""
-        ref = self._refs.get(text)
-        if ref is None:
-            ref = self._refs[text] = varint(len(self._refs))
+    def __missing__(self, text: str) -> bytes:
+        ref = self[text] = varint(len(self))
         return ref
 
-    def refer_all(self, texts: Iterable[str]) -> bytes:
-        return b"".join(map(self.refer, texts))
-
     def encode(self) -> bytes:
-        return b"".join(field(_SYMBOLS, text.encode()) for text in self._refs)
+        return b"".join([field(_SYMBOLS, text.encode()) for text in self])
 
 
 def _label_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(field(1, field(1, name) + field(2, text)) for name, text in pairs)
 
 
-def _sample(value: float | None, moment_ms: int) -> bytes:
+def _value(value: float | None) -> bytes:
     # Python may quieten a signalling NaN on its way, so that one is never a float here.
-    encoded = _STALE_BYTES if value is None else struct.pack("<d", value)
-    return b"\x09" + encoded + b"\x10" + varint(moment_ms & 0xFFFFFFFFFFFFFFFF)
+    return b"\x09" + (_STALE_BYTES if value is None else struct.pack("<d", value))
+
+
+def _time(moment_ms: int) -> bytes:
+    return number(2, moment_ms & 0xFFFFFFFFFFFFFFFF)
 
 
 def _exemplar(example: Exemplar, symbols: _Symbols, moment_ms: int) -> bytes:
     seen_ms = moment_ms if example.timestamp is None else round(float(example.timestamp) * 1000)
-    labels = field(1, symbols.refer_all(order_labels(example.labels)))
-    return labels + double(2, example.value) + number(3, seen_ms)
+    labels = b"".join([symbols[text] for text in order_labels(example.labels)])
+    return field(1, labels) + double(2, example.value) + number(3, seen_ms)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -211,6 +209,6 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _without_beginning(sample: bytes) -> bytes:
-    """Value and time of a sample as `_sample` writes it."""
+    """Value and time of a sample, which come first."""
     _, end = _read_varint(sample, 10)  # after the value, and the key of the time
     return sample[:end]
