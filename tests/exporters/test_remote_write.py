@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sample
 from servers import Answering, Front, Server, fetch
 from waiting import free_port, wait_until
 from write_requests import Read, read_request
@@ -269,6 +269,7 @@ def test_a_server_that_fails_gets_the_same_again(
     assert len(bodies) == 3 and len(set(bodies)) == 1
     assert writer.counts.failed == 2 and writer.counts.rejected == 0
     assert len(told) == 1, "said once, not with every try"
+    assert bad[0] <= 0 or bad[1].decode() in told[0]
 
 
 def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
@@ -484,6 +485,46 @@ def test_a_server_of_the_first_version_gets_everything_in_it(
     assert [read[:2] for read in spooled.values()] == [read[:2] for read in direct.values()]
     assert spooled["took_seconds_bucket"].labels == {"__name__": "took_seconds_bucket", "le": "+Inf", "run": "a"}
     writer.close()
+
+
+def lasting() -> list[Metric]:
+    """A histogram in both kinds: seven steps of half a second and three of two seconds."""
+    took = Metric("took_seconds", "Duration", "histogram", "seconds")
+    spans = (BucketSpan(-7, 1), BucketSpan(15, 1))
+    native = NativeHistogram(10.0, 9.5, 3, 0.0, 0.0, pos_spans=spans, pos_deltas=(7, -4))
+    took.samples.append(Sample("took_seconds", {"run": "a"}, 0.0, native_histogram=native))
+    took.add_sample("took_seconds_bucket", {"run": "a", "le": "+Inf"}, 10.0)
+    took.add_sample("took_seconds_created", {"run": "a"}, 1000.0)
+    return [took]
+
+
+def test_a_native_histogram_is_pushed_instead_of_its_buckets_in_both_versions(
+    tmp_path: Path, answering: Answering
+) -> None:
+    answering.answers = [(204, b"", {}), (415, b"", {}), (204, b"", {})]
+    writer = PushQueue(RemoteWrite(), Destination(answering.url, tmp_path), lasting, interval=3600.0)
+    wait_until(lambda: writer.counts.sent == 1, "one of the second version")
+    for count in (2, 3):  # one that is converted, and one that is made so
+        writer.write_now()
+        wait_until(lambda count=count: writer.counts.sent == count, "one of the first version")
+    (_, second), _, *first = reads(answering)
+    assert "took_seconds_bucket" not in second and second["took_seconds"][3:7] == (
+        "histogram", "Duration", "seconds", 1_000_000
+    )  # fmt: skip
+    assert [version for version, _ in first] == ["0.1.0"] * 2
+    for _, found in ("", second), *first:
+        assert found["took_seconds"].value == (10, 9.5, 3, [(-7, 1), (15, 1)], [7, -4])
+    writer.close()
+
+
+def test_prometheus_takes_a_native_histogram(tmp_path: Path, start_prometheus: Callable[..., Server]) -> None:
+    server = start_prometheus(None, None, "native-histograms")
+    writer = PushQueue(RemoteWrite(), Destination(f"{server.url}/api/v1/write", tmp_path), lasting, interval=3600.0)
+    wait_until(lambda: server.query("took_seconds"), "the histogram")
+    for share, seconds in ((0.5, 0.5), (0.95, 2.0)):
+        assert server.value(f"histogram_quantile({share}, took_seconds)") == pytest.approx(seconds, rel=0.09)
+    writer.close()
+    assert not server.query("took_seconds")
 
 
 def test_a_server_that_was_away_is_asked_again_which_version_it_knows(tmp_path: Path) -> None:

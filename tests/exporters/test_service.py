@@ -15,6 +15,7 @@ import cramjam
 import pytest
 from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
+from write_requests import read_request
 
 from trainvitals.exporters.families import FamilyOptions
 from trainvitals.exporters.runs import ActiveAlert, EndedAt, RunView
@@ -318,6 +319,20 @@ def test_pushes_carry_the_headers_and_the_newest_token(machine: Machine, answeri
     assert b"node-7" in plain and b"cluster" in plain and b"box" not in plain
     token.write_text("second")
     wait_until(lambda: answering.received[-1][1]["authorization"] == "Bearer second", "the new token")
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_step_durations_are_pushed_as_buckets_or_as_one_native_histogram(
+    native: bool, machine: Machine, answering: Answering
+) -> None:
+    machine.exports.update([machine.run], {})
+    for step in (1, 2):
+        machine.log(step, batch_time=0.5)
+    machine.exports.want([settings(remote_write=answering.url, push_native_histograms=native)])
+    wait_until(lambda: answering.received, "a push")
+    found = {series.labels["__name__"]: series.value for series in read_request(*answering.received[0][1:])}
+    assert ("training_step_duration_seconds" in found) == native
+    assert ("training_step_duration_seconds_bucket" in found) != native
 
 
 def test_an_address_by_reference_is_read_where_it_stands(

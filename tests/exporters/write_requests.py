@@ -16,8 +16,22 @@ _KINDS = {
     "double": _FIELD.TYPE_DOUBLE,
     "int64": _FIELD.TYPE_INT64,
     "uint32": _FIELD.TYPE_UINT32,
+    "uint64": _FIELD.TYPE_UINT64,
+    "sint32": _FIELD.TYPE_SINT32,
+    "sint64": _FIELD.TYPE_SINT64,
     "string": _FIELD.TYPE_STRING,
 }
+_HISTOGRAM = {
+    "count_int": ("uint64", 1),
+    "sum": ("double", 3),
+    "schema": ("sint32", 4),
+    "zero_threshold": ("double", 5),
+    "zero_count_int": ("uint64", 6),
+    "positive_spans": ("*BucketSpan", 11),
+    "positive_deltas": ("*sint64", 12),
+    "timestamp": ("int64", 15),
+}
+_SPAN = {"offset": ("sint32", 1), "length": ("uint32", 2)}
 # https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/#protobuf-message (2.0-rc.4); * is repeated.
 _MESSAGES: Mapping[str, Mapping[str, Mapping[str, tuple[str, int]]]] = {
     "io.prometheus.write.v2": {
@@ -25,18 +39,23 @@ _MESSAGES: Mapping[str, Mapping[str, Mapping[str, tuple[str, int]]]] = {
         "TimeSeries": {
             "labels_refs": ("*uint32", 1),
             "samples": ("*Sample", 2),
+            "histograms": ("*Histogram", 3),
             "exemplars": ("*Exemplar", 4),
             "metadata": ("Metadata", 5),
         },
         "Exemplar": {"labels_refs": ("*uint32", 1), "value": ("double", 2), "timestamp": ("int64", 3)},
         "Sample": {"value": ("double", 1), "timestamp": ("int64", 2), "start_timestamp": ("int64", 3)},
         "Metadata": {"type": ("uint32", 1), "help_ref": ("uint32", 3), "unit_ref": ("uint32", 4)},
+        "Histogram": {**_HISTOGRAM, "start_timestamp": ("int64", 17)},
+        "BucketSpan": _SPAN,
     },
     "prometheus": {
         "WriteRequest": {"timeseries": ("*TimeSeries", 1)},
-        "TimeSeries": {"labels": ("*Label", 1), "samples": ("*Sample", 2)},
+        "TimeSeries": {"labels": ("*Label", 1), "samples": ("*Sample", 2), "histograms": ("*Histogram", 4)},
         "Label": {"name": ("string", 1), "value": ("string", 2)},
         "Sample": {"value": ("double", 1), "timestamp": ("int64", 2)},
+        "Histogram": _HISTOGRAM,
+        "BucketSpan": _SPAN,
     },
 }
 _TYPES = ("unknown", "counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset")
@@ -71,7 +90,8 @@ class Read(NamedTuple):
     """One series of a request."""
 
     labels: dict[str, str]
-    value: float
+    value: Any
+    """Its number; a histogram as (count, sum, schema, (offset, length) of spans, differences)."""
     moment_ms: int
     kind: str = ""
     help: str = ""
@@ -98,8 +118,8 @@ def _read_first(data: bytes) -> list[Read]:
     request = _parse("prometheus.WriteRequest", data)
     found = []
     for series in request.timeseries:
-        (sample,) = series.samples
-        found.append(Read({label.name: label.value for label in series.labels}, sample.value, sample.timestamp))
+        value, sample = _read_value(series)
+        found.append(Read({label.name: label.value for label in series.labels}, value, sample.timestamp))
         assert len(found[-1].labels) == len(series.labels)
     return found
 
@@ -122,14 +142,14 @@ def _read_second(data: bytes) -> list[Read]:
 
     found = []
     for series in request.timeseries:
-        (sample,) = series.samples
+        value, sample = _read_value(series)
         examples = [(pairs(item.labels_refs), item.value, item.timestamp) for item in series.exemplars]
         assert all(moment for *_, moment in examples)
         about = series.metadata
         found.append(
             Read(
                 pairs(series.labels_refs),
-                sample.value,
+                value,
                 sample.timestamp,
                 _TYPES[about.type],
                 text(about.help_ref),
@@ -140,6 +160,15 @@ def _read_second(data: bytes) -> list[Read]:
         )
     assert used == set(range(len(symbols))), "a string that nobody refers to"
     return found
+
+
+def _read_value(series: Any) -> tuple[Any, Any]:
+    """(the value, the only sample or histogram)."""
+    (sample,) = [*series.samples, *series.histograms]
+    if series.samples:
+        return sample.value, sample
+    spans = [(span.offset, span.length) for span in sample.positive_spans]
+    return (sample.count_int, sample.sum, sample.schema, spans, list(sample.positive_deltas)), sample
 
 
 def _parse(name: str, data: bytes) -> Any:

@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.credentials import Credentials
-from trainvitals.exporters.families import FamilySeries, is_hardware
+from trainvitals.exporters.families import FamilyOptions, FamilySeries, is_hardware
 from trainvitals.exporters.hardware_claim import HardwareClaim
 from trainvitals.exporters.spool import Spool
 from trainvitals.http_client import Answer
@@ -134,13 +134,14 @@ class PushQueue:
             thread.start()
 
     @classmethod
-    def of(cls, order: Order, dialect: Dialect) -> PushQueue:
+    def of(cls, order: Order, dialect: Dialect, options: FamilyOptions | None = None) -> PushQueue:
         """As the settings of whoever asked for it want it."""
+        wanted = options or order.options
         return cls(
             dialect,
             Destination(order.target, order.folder, order.make_credentials()),
-            lambda: order.collect(order.options),
-            lambda: order.collect_endings(order.options),
+            lambda: order.collect(wanted),
+            lambda: order.collect_endings(wanted),
             interval=order.settings.prometheus_push_interval,
             warn=order.warn,
         )
@@ -242,7 +243,8 @@ class PushQueue:
         status = f"{answer.status} {answer.reason}"
         if not answer.is_good:
             if self.dialect.is_passing(answer.status) or answer.status in DOOR:
-                return self._fail(f"returned {status}", min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE))
+                pause = min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE)
+                return self._fail(f"returned {status}", pause, answer.text)
             self._reject(status, answer.text)
             return None
         complaint = self.dialect.find_complaint(sent, answer)
@@ -266,19 +268,21 @@ class PushQueue:
         self.counts.rejected += 1
         self._warn_once(f"{self.dialect.title}: {self._address} rejected samples ({how}){': ' if text else ''}{text}")
 
-    def _fail(self, what: str, pause: float) -> float:
+    def _fail(self, what: str, pause: float, words: str = "") -> float:
         self.counts.failed += 1
-        self._warn_once(f"{self.dialect.title}: {self._address} {what}; keeping the samples and retrying")
+        text = f"{self.dialect.title}: {self._address} {what}; keeping the samples and retrying"
+        self._warn_once(text, f"{text}: {words}" if words else text)
         return pause
 
     @property
     def _address(self) -> str:
         return urllib.parse.urlsplit(self._url).netloc
 
-    def _warn_once(self, text: str) -> None:
-        if text != self.counts.trouble:  # once, not with every try
+    def _warn_once(self, text: str, in_full: str | None = None) -> None:
+        """Once, not with every try; `in_full` may be different with each."""
+        if text != self.counts.trouble:
             self.counts.trouble = text
-            self._warn(text)
+            self._warn(in_full or text)
 
 
 def _announce(next_push: float) -> Metric:

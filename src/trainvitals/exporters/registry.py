@@ -103,7 +103,7 @@ REGISTRY: Registry[ExporterRow] = Registry(
             "trainvitals.exporters.remote_write",
             "families",
             lambda settings: settings.prometheus_remote_write,
-            settings=_PUSH,
+            settings=(*_PUSH, "prometheus.push_native_histograms"),
             needs="prometheus_client",
             install=_PROMETHEUS,
             usage="--prometheus-remote-write http://HOST:9090/api/v1/write",

@@ -8,6 +8,7 @@ Requests are of version 2.0 until the server shows that it knows only 1.0, as th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from prometheus_client.metrics_core import Metric
 
@@ -47,7 +48,8 @@ _WRITTEN = tuple(f"X-Prometheus-Remote-Write-{what}-Written" for what in ("Sampl
 
 def start(order: Order) -> PushQueue:
     labels = {"job": "trainvitals", "instance": order.instance}
-    return PushQueue.of(order, RemoteWrite(order.settings.prometheus_labels | labels))
+    options = replace(order.options, native=order.settings.prometheus_push_native_histograms)
+    return PushQueue.of(order, RemoteWrite(order.settings.prometheus_labels | labels), options)
 
 
 class RemoteWrite:
@@ -87,9 +89,9 @@ class RemoteWrite:
             return None
         count = count_samples(message)
         try:
-            written = int(answer.headers.get(_WRITTEN[0]) or 0)
+            written = sum(int(answer.headers.get(name) or 0) for name in _WRITTEN[:2])
         except ValueError:
-            return f"it says {answer.headers[_WRITTEN[0]]!r} for how many of {count} samples it has written"
+            return f"it does not say how many of {count} samples it has written"
         return None if written >= count else f"{written} of {count} samples written"
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
@@ -105,8 +107,9 @@ class RemoteWrite:
                 for sample in family.samples
                 if sample.name == created
             }
+            is_native = bool(family.samples) and family.samples[0].native_histogram is not None  # then all are there
             for sample in family.samples:
-                if sample.name == created:
+                if sample.name == created or (is_native and sample.native_histogram is None):
                     continue
                 key = (sample.name, text_of(sample.labels))
                 series = self._known.get(key)
@@ -116,7 +119,8 @@ class RemoteWrite:
                     series = Series(order_labels(labels), about, format_labels(whole))
                 seen[key] = series
                 points = hardware if is_hardware(sample) else runs
-                points.append(Point(series, float(sample.value), begun.get(series.whole), sample.exemplar))
+                began = begun.get(series.whole)
+                points.append(Point(series, float(sample.value), began, sample.exemplar, sample.native_histogram))
         runs += [Point(series, None) for key, series in self._known.items() if key not in seen]
         self._known = seen
         encode = encode_second if self._speaks_second else encode_first

@@ -127,7 +127,7 @@ def _histogram(name: str, samples: list[Sample]) -> bytes:
     body = b""
     for sample in samples:
         if sample.native_histogram is not None:
-            body += _native(sample.native_histogram)
+            body += native_histogram(sample.native_histogram, 5)  # count and sum are those of the classic one
         elif sample.name == f"{name}_bucket":
             bucket = number(1, int(sample.value)) + double(2, float(sample.labels["le"]))
             body += field(3, bucket + _exemplar(sample.exemplar))
@@ -140,14 +140,15 @@ def _histogram(name: str, samples: list[Sample]) -> bytes:
     return body
 
 
-def _native(found: NativeHistogram) -> bytes:
-    """Schema, zero bucket, spans and differences; count and sum are those of the classic one."""
-    schema = varint(5 << 3) + _signed(found.schema)
-    zero = double(6, found.zero_threshold) + number(7, int(found.zero_count))
+def native_histogram(found: NativeHistogram, place: int) -> bytes:
+    """Schema, zero bucket, spans and differences, from this field on: the pages and remote write count differently."""
+    schema = varint(place << 3) + _signed(found.schema)
+    zero = double(place + 1, found.zero_threshold) + number(place + 2, int(found.zero_count))
     spans = b"".join(
-        field(12, varint(1 << 3) + _signed(span.offset) + number(2, span.length)) for span in found.pos_spans or ()
+        field(place + 7, varint(1 << 3) + _signed(span.offset) + number(2, span.length))
+        for span in found.pos_spans or ()
     )
-    return schema + zero + spans + field(13, b"".join(map(_signed, found.pos_deltas or ())))
+    return schema + zero + spans + field(place + 8, b"".join(map(_signed, found.pos_deltas or ())))
 
 
 def _exemplar(example: Exemplar | None) -> bytes:

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import Exemplar, NativeHistogram
 
-from trainvitals.exporters.wire import double, field, number, varint
+from trainvitals.exporters.wire import double, field, native_histogram, number, varint
 
 _STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
 _TYPES = {"counter": 1, "gauge": 2, "histogram": 3, "gaugehistogram": 4, "summary": 5, "info": 6, "stateset": 7}
 _SYMBOLS, _SERIES = 4, 5
+_SAMPLE_START, _HISTOGRAM_START = 3, 17
+"""What 1.0 has not."""
 _BEGINNING_OF_SECOND = varint(_SYMBOLS << 3 | 2)
 
 
@@ -52,6 +54,8 @@ class Point(NamedTuple):
     began_ms: int | None = None
     """Since when a counter counts, if that is known."""
     exemplar: Exemplar | None = None
+    histogram: NativeHistogram | None = None
+    """Instead of a value."""
 
 
 def order_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -63,11 +67,12 @@ def encode_first(points: Iterable[Point], moment_ms: int) -> bytes:
     """The message of 1.0: no types, no beginnings, no exemplars."""
     at = _time(moment_ms)
     found = []
-    for series, value, _, _ in points:
+    for series, value, _, _, histogram in points:
         if series.encoded is None:
             texts = [text.encode() for text in series.labels]
             series.encoded = _label_pairs(zip(texts[::2], texts[1::2], strict=True))
-        found.append(field(1, series.encoded + field(2, _value(value) + at)))
+        sample = field(2, _value(value) + at) if histogram is None else field(4, _histogram(histogram, moment_ms))
+        found.append(field(1, series.encoded + sample))
     return b"".join(found)
 
 
@@ -77,16 +82,18 @@ def encode_second(points: Iterable[Point], moment_ms: int) -> bytes:
     symbols = _Symbols()
     about: dict[About, bytes] = {}
     found = []
-    for series, value, began_ms, exemplar in points:
+    for series, value, began_ms, exemplar, histogram in points:
         described = about.get(series.about)
         if described is None:
             kind, help, unit = series.about
             texts = b"\x18" + symbols[help] + b"\x20" + symbols[unit]
             described = about[series.about] = field(5, number(1, _TYPES.get(kind, 0)) + texts)
-        sample = _value(value) + at
-        if began_ms is not None:
-            sample += number(3, began_ms)
-        body = field(1, b"".join([symbols[text] for text in series.labels])) + field(2, sample) + described
+        body = field(1, b"".join([symbols[text] for text in series.labels])) + described
+        if histogram is None:
+            body += field(2, _value(value) + at + (b"" if began_ms is None else number(_SAMPLE_START, began_ms)))
+        else:
+            began = b"" if began_ms is None else number(_HISTOGRAM_START, began_ms)
+            body += field(3, _histogram(histogram, moment_ms) + began)
         if exemplar is not None:
             body += field(4, _exemplar(exemplar, symbols, moment_ms))
         found.append(field(_SERIES, body))
@@ -116,24 +123,25 @@ def is_second(message: bytes) -> bool:
 
 
 def count_samples(message: bytes) -> int:
-    """How many samples a message of 2.0 has."""
-    return sum(1 for place, _ in _fields(message) if place == _SERIES)
+    """How many samples, histograms among them, a message of 2.0 has."""
+    return sum(1 for place, _, _ in _fields(message) if place == _SERIES)
 
 
 def convert_to_first(message: bytes) -> bytes:
     """What a message of 2.0 says, as 1.0 can say it."""
     symbols: list[bytes] = []
     found = []
-    for place, data in _fields(message):
+    for place, _, data in _fields(message):
         if place == _SYMBOLS:
             symbols.append(data)
         elif place == _SERIES:
-            parts = dict(_fields(data))
-            refs = list(_varints(parts[1]))
-            labels = _label_pairs(
-                (symbols[name], symbols[text]) for name, text in zip(refs[::2], refs[1::2], strict=True)
-            )
-            found.append(field(1, labels + field(2, _without_beginning(parts[2]))))
+            parts = {part: contents for part, _, contents in _fields(data)}
+            texts = [symbols[ref] for ref in _varints(parts[1])]
+            labels = _label_pairs(zip(texts[::2], texts[1::2], strict=True))
+            if 2 in parts:
+                found.append(field(1, labels + field(2, _without(_SAMPLE_START, parts[2]))))
+            else:
+                found.append(field(1, labels + field(4, _without(_HISTOGRAM_START, parts[3]))))
     return b"".join(found)
 
 
@@ -171,22 +179,33 @@ def _exemplar(example: Exemplar, symbols: _Symbols, moment_ms: int) -> bytes:
     return field(1, labels) + double(2, example.value) + number(3, seen_ms)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(number, contents) of the fields that are messages, texts or packed numbers; others are left out."""
+def _histogram(found: NativeHistogram, moment_ms: int) -> bytes:
+    total = number(1, int(found.count_value)) + double(3, found.sum_value)
+    return total + native_histogram(found, 4) + number(15, moment_ms)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(number, all of it, contents) of each field."""
     place = 0
     while place < len(data):
+        begin = place
         key, place = _read_varint(data, place)
         kind = key & 7
+        inside = place
         if kind == 0:
             _, place = _read_varint(data, place)
         elif kind == 1:
             place += 8
         elif kind == 2:
-            size, place = _read_varint(data, place)
-            yield key >> 3, data[place : place + size]
-            place += size
+            size, inside = _read_varint(data, place)
+            place = inside + size
         else:
             raise ValueError(f"a field of kind {kind}")
+        yield key >> 3, data[begin:place], data[inside:place]
+
+
+def _without(unwanted: int, message: bytes) -> bytes:
+    return b"".join(whole for place, whole, _ in _fields(message) if place != unwanted)
 
 
 def _varints(data: bytes) -> Iterator[int]:
@@ -206,9 +225,3 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
         if group < 0x80:
             return found, place
         shift += 7
-
-
-def _without_beginning(sample: bytes) -> bytes:
-    """Value and time of a sample, which come first."""
-    _, end = _read_varint(sample, 10)  # after the value, and the key of the time
-    return sample[:end]

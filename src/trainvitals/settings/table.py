@@ -247,6 +247,9 @@ class Settings:
     prometheus_pushgateway = optional(TARGET, "Pushgateway to push runs to")
     prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
     prometheus_push_interval = Setting(15.0, duration(1), "Push interval")
+    prometheus_push_native_histograms = Setting(
+        False, SWITCH, "Push step durations by remote write as native histograms, which the server must take"
+    )
     prometheus_push_headers = Setting(
         {}, PAIRS, "Headers of pushes, such as a tenant (X-Scope-OrgID); `${env:NAME}` in a value is looked up"
     )
