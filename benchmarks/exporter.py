@@ -1,5 +1,6 @@
-"""The metrics page: how long a scrape takes and how large it is, with and without a GPU that hangs; what the exporter
-costs beside nvitop-exporter on the same fake driver; how fast remote write is to Debian's Prometheus.
+"""The metrics page: how long a scrape takes and how large it is, with and without a GPU that hangs; what scrapes cost
+beside nvitop-exporter on the same fake driver, with 8 and 64 GPUs; how many series a GPU and a rank have, how large a
+push of them is, and how fast remote write is to Debian's Prometheus.
 
     python benchmarks/exporter.py [--seconds 20]
 
@@ -28,7 +29,7 @@ from prometheus_client.metrics_core import Metric
 from table import Table
 
 from trainvitals import catalog
-from trainvitals.exporters import families, wire
+from trainvitals.exporters import families
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, MetricsSnapshot
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.push_queue import Destination, PushQueue
@@ -36,6 +37,8 @@ from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import PageServer, ServedAddress
 from trainvitals.exporters.training import RankTraining
+from trainvitals.exporters.write_messages import compress, convert_to_first, count_samples, decompress
+from trainvitals.journal.identity import Participant
 from trainvitals.newest import Thing
 
 
@@ -45,8 +48,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def make_snapshot(gpus: int, runs: int, metrics: int) -> MetricsSnapshot:
-    """A machine on which everything there is to know is known."""
+def make_snapshot(gpus: int, runs: int, metrics: int, ranks: int = 1) -> MetricsSnapshot:
+    """A machine on which everything there is to know is known, of `ranks` ranks of each run."""
     values = {row.name: 50.0 for row in catalog.GPU if row.kind != "text"} | {"state": "ok", "throttle_reasons": "none"}
     things = [
         Thing(
@@ -57,13 +60,21 @@ def make_snapshot(gpus: int, runs: int, metrics: int) -> MetricsSnapshot:
     things.append(Thing("system", {}, {row.name.replace("<N>", "0"): 1.0 for row in catalog.SYSTEM}))
     trained = []
     for number in range(runs):
-        training = RankTraining()
         own = {f"layer/{index}/norm": 1.0 for index in range(metrics // max(runs, 1))}
         row = {item.name: 0.5 for item in catalog.TRAINING} | own
-        for step in range(2):
-            training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
+        mine = {Participant(rank=rank): RankTraining() for rank in range(ranks)}
+        for training in mine.values():
+            for step in range(2):
+                training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
         view = RunView(f"run-{number}", Path("/"), "project", f"run-{number}", "running")
-        trained.append((view, {0: training}))
+        trained.append((view, mine))
+        things += [
+            Thing(
+                "process", {"run_id": view.run_id, "rank": rank},
+                {item.name: 50.0 for item in catalog.PROCESS if item.kind != "text"},
+            )
+            for rank in range(ranks)
+        ]  # fmt: skip
     return MetricsSnapshot("box", time.time(), tuple(things), tuple(trained))
 
 
@@ -135,12 +146,12 @@ def bench_crowd(times: int = 20) -> Table:
 
 
 @contextmanager
-def machine(script: str) -> Iterator[tuple[dict[str, str], Path]]:
-    """(environment, folder) of a machine with eight fake GPUs."""
+def machine(script: str, gpus: int = 8) -> Iterator[tuple[dict[str, str], Path]]:
+    """(environment, folder) of a machine with so many fake GPUs."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         build(folder)
-        (folder / "script").write_text(f"count = 8\n{script}\n")
+        (folder / "script").write_text(f"count = {gpus}\n{script}\n")
         yield (
             {
                 **os.environ,
@@ -153,18 +164,23 @@ def machine(script: str) -> Iterator[tuple[dict[str, str], Path]]:
         )
 
 
+def wait_for(port: int) -> None:
+    """Until somebody serves a page there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            scrape(port, 1)
+            break
+        except OSError:
+            time.sleep(0.2)
+
+
 @contextmanager
 def agent(env: dict[str, str], port: int) -> Iterator[psutil.Process]:
     command = [sys.executable, "-P", "-m", "trainvitals.agent", "--keep"]
     process = subprocess.Popen(command, env={**env, "TRAINVITALS_PROMETHEUS_PORT": str(port)})
     try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                scrape(port, 1)
-                break
-            except OSError:
-                time.sleep(0.2)
+        wait_for(port)
         yield psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -191,36 +207,96 @@ def bench_hang(times: int = 60) -> Table:
     )
 
 
+def watch_scraped(process: psutil.Process, port: int, seconds: float) -> tuple[float, float, float, int]:
+    """(per cent of a core, MB resident, median milliseconds of a scrape, bytes of a page) at one scrape a second."""
+    command = [sys.executable, __file__, "--scrape", str(port), str(int(seconds) + 10)]
+    scraper = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    cpu, memory = watch(process, seconds)
+    scraper.terminate()
+    scraper.wait()
+    took, size = scrape(port, 21, 0.1)
+    return cpu, memory, took[10], size
+
+
 def bench_cost(seconds: float = 20.0) -> Table:
+    """The peer is measured right after the agent, on the same machine."""
     rows = []
-    with machine("") as (env, _folder):
-        with agent(env, port := free_port()) as process:
-            cpu, memory = watch(process, seconds)
-            rows.append(["trainvitals agent, 1 Hz, nobody scrapes", f"{cpu:.2f} %", f"{memory:.0f}"])
-            scraper = subprocess.Popen([sys.executable, __file__, "--scrape", str(port), str(int(seconds) + 10)])
-            cpu, memory = watch(process, seconds)
-            rows.append(["trainvitals agent, 1 Hz, 1 scrape/s", f"{cpu:.2f} %", f"{memory:.0f}"])
-            scraper.terminate()
-            scraper.wait()
-        program = shutil.which("nvitop-exporter", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-        if program is None:
-            rows.append(["nvitop-exporter", "not installed", ""])
-        else:
+    program = shutil.which("nvitop-exporter", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    for gpus in (8, 64):
+        with machine("", gpus) as (env, _folder):
+            with agent(env, port := free_port()) as process:
+                cpu, memory = watch(process, seconds)
+                rows.append([f"{gpus} GPUs: trainvitals, nobody scrapes", f"{cpu:.2f} %", f"{memory:.0f}", "", ""])
+                rows.append([f"{gpus} GPUs: trainvitals", *_describe(watch_scraped(process, port, seconds))])
+            if program is None:
+                rows.append(["nvitop-exporter", "not installed", "", "", ""])
+                continue
             port = free_port()
             command = [program, "--bind-address", "127.0.0.1", "--port", str(port), "--interval", "1"]
             peer = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(3)
-            scraper = subprocess.Popen([sys.executable, __file__, "--scrape", str(port), str(int(seconds) + 10)])
-            cpu, memory = watch(psutil.Process(peer.pid), seconds)
-            rows.append(["nvitop-exporter, 1 Hz, 1 scrape/s", f"{cpu:.2f} %", f"{memory:.0f}"])
-            for process in (scraper, peer):
-                process.terminate()
-                process.wait()
+            wait_for(port)
+            figures = watch_scraped(psutil.Process(peer.pid), port, seconds)
+            rows.append([f"{gpus} GPUs: nvitop-exporter", *_describe(figures)])
+            peer.terminate()
+            peer.wait()
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     return Table(
         "The exporter at one scrape a second",
-        ["what", "of one core", "MB resident"],
+        ["what", "of one core", "MB resident", "p50 ms of a scrape", "page"],
         rows,
-        note="8 fake GPUs. The agent samples host and processes as well; nvitop-exporter the GPUs, host and processes.",
+        note="Fake GPUs, read every second; both also read the host, the agent in more detail. "
+        f"Load averages at the end: {load}.",
+    )
+
+
+def _describe(figures: tuple[float, float, float, int]) -> list[str]:
+    cpu, memory, took, size = figures
+    return [f"{cpu:.2f} %", f"{memory:.0f}", f"{took:.1f}", f"{size / 1024:.0f} KB"]
+
+
+def collect_all(gpus: int, ranks: int) -> list[Metric]:
+    return families.build(make_snapshot(gpus, 1, 0, ranks), FamilyOptions())
+
+
+def bench_series() -> Table:
+    """Of which there is one more with every GPU and every rank."""
+
+    def count(gpus: int, ranks: int) -> int:
+        samples = (sample for family in collect_all(gpus, ranks) for sample in family.samples)
+        return sum(1 for sample in samples if not sample.name.endswith("_created"))
+
+    base, step = count(8, 8), "training_step_duration_seconds"
+    buckets = sum(sample.name.startswith(step) for family in collect_all(0, 1) for sample in family.samples)
+    return Table(
+        "Series",
+        ["of", "series"],
+        [
+            ["the host and the agent", count(0, 0)],
+            ["each GPU", count(9, 8) - base],
+            ["each rank", count(8, 9) - base],
+            [f"of these `{step}` (one with native histograms)", buckets],
+        ],
+        note="Every metric of the catalog has a value, which no real machine has. "
+        "User metrics and the programs on a GPU are extra.",
+    )
+
+
+def bench_push_sizes() -> Table:
+    rows = []
+    for gpus, ranks in ((8, 8), (64, 8), (64, 64)):
+        dialect = RemoteWrite({"job": "trainvitals", "instance": "box:user"})
+        second = [decompress(body) or b"" for body in dialect.encode(collect_all(gpus, ranks), 1_800_000_000_000)]
+        first = [convert_to_first(message) for message in second]
+        sizes = [
+            sum(map(len, messages)) / 1024 for messages in (first, map(compress, first), second, map(compress, second))
+        ]
+        series = sum(map(count_samples, second))
+        rows.append([f"{gpus} GPUs, {ranks} ranks", series, *(f"{size:,.1f}" for size in sizes)])
+    return Table(
+        "KB of a push by remote write",
+        ["what", "series", "1.0", "1.0 in snappy, as sent", "2.0", "2.0 in snappy, as sent"],
+        rows,
+        note="2.0 has type, unit and help of every series in it.",
     )
 
 
@@ -232,13 +308,11 @@ def bench_remote_write(samples: int = 200_000) -> Table:
         return [series.family]
 
     rows = []
-    labels = [
-        wire.encode_labels({"__name__": "bench", "gpu": str(n % 8), "host": f"host-{n // 8}"}) for n in range(2000)
-    ]
+    dialect = RemoteWrite()
     began = time.perf_counter()
     for turn in range(samples // 2000):
-        wire.encode_request(wire.encode_series(item, 1.0, turn) for item in labels)
-    rows.append(["encoding alone", f"{samples / (time.perf_counter() - began):,.0f}"])
+        dialect.encode(collect(), turn)
+    rows.append(["families to requests of 2.0", f"{samples / (time.perf_counter() - began):,.0f}"])
     with tempfile.TemporaryDirectory() as place:
         port = free_port()
         (Path(place) / "prometheus.yml").write_text("{}\n")
@@ -257,7 +331,9 @@ def bench_remote_write(samples: int = 200_000) -> Table:
         while writer.pending_bytes:
             time.sleep(0.01)
         took = time.perf_counter() - began
-        rows.append(["families to the spool (fsync each) to Prometheus' answer", f"{samples / took:,.0f}"])
+        rows.append(
+            ["the same by 1.0, through the spool (fsync each), to Prometheus' answer", f"{samples / took:,.0f}"]
+        )
         writer.close()
         server.terminate()
         server.wait()
@@ -265,7 +341,10 @@ def bench_remote_write(samples: int = 200_000) -> Table:
 
 
 def bench(seconds: float = 20.0) -> list[Table]:
-    return [bench_sizes(), bench_crowd(), bench_hang(), bench_cost(seconds), bench_remote_write()]
+    return [
+        bench_sizes(), bench_crowd(), bench_hang(), bench_cost(seconds), bench_series(), bench_push_sizes(),
+        bench_remote_write(),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-KEPT = 8_192
-"""Label sets that are remembered; beyond them a page is slower, not wrong."""
+KEPT = 32_768
+"""Label sets that are remembered, of which a rank has 180; beyond them a page is slower, not wrong."""
 
 
 class Labels(dict[str, str]):
