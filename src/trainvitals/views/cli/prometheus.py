@@ -32,6 +32,11 @@ def _add_scrape(parser: Parser) -> None:
     parser.add_argument("--interval", type=number(1), default=5, metavar="SECONDS", help="scrape interval (default: 5)")
     parser.add_argument("--token-file", metavar="FILE", help="file with the token, on the Prometheus server")
     parser.add_argument("--tls", action="store_true", help="the exporters use TLS")
+    parser.add_argument("--tls-ca", metavar="FILE", help="authority that signed their certificates (PEM)")
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", help="certificate of Prometheus (PEM), if they want one"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="private key of that certificate (PEM)")
 
 
 def _scrape(arguments: argparse.Namespace) -> int:
@@ -43,8 +48,14 @@ def _scrape(arguments: argparse.Namespace) -> int:
         "scrape_interval": f"{arguments.interval:g}s",
         "honor_labels": True,
     }
-    if arguments.tls:
+    given = {"ca_file": arguments.tls_ca, "cert_file": arguments.tls_certificate, "key_file": arguments.tls_key}
+    tls = {name: path for name, path in given.items() if path}
+    if ("cert_file" in tls) != ("key_file" in tls):
+        raise UsageError("--tls-certificate and --tls-key need each other")
+    if arguments.tls or tls:
         job["scheme"] = "https"
+    if tls:
+        job["tls_config"] = tls
     if arguments.token_file:
         job["authorization"] = {"credentials_file": arguments.token_file}
     job["static_configs"] = [{"targets": targets}]
