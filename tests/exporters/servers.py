@@ -112,7 +112,7 @@ class Answering:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                if self.headers.get("Content-Type") == SECOND and status != 415 and 200 <= status < 500:
+                if self.headers.get("Content-Type") == SECOND and status != 415 and 200 <= status <= 500:
                     count = len(read_request(outer.received[-1][1], body)) if status < 300 else 0
                     headers = {"X-Prometheus-Remote-Write-Samples-Written": str(count), **headers}
                 for name, value in headers.items():

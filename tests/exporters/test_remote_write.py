@@ -459,8 +459,8 @@ def test_a_server_of_the_second_version_gets_types_helps_beginnings_and_exemplar
 
 @pytest.mark.parametrize(
     "refusal",
-    [(415, b"", {}), (400, b"unknown content type", WITHOUT), (204, b"", WITHOUT)],
-    ids=["415", "400", "no word of what was written"],
+    [(415, b"", {}), (400, b"unknown content type", WITHOUT), (500, b"no such field", WITHOUT), (204, b"", WITHOUT)],
+    ids=["415", "400", "500", "no word of what was written"],
 )
 @pytest.mark.promise("the server knows only remote write 1.0", "it gets the same request again in 1.0")
 def test_a_server_of_the_first_version_gets_everything_in_it(

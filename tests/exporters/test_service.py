@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
 import re
 import socket
@@ -335,11 +336,22 @@ def test_step_durations_are_pushed_as_buckets_or_as_one_native_histogram(
     assert ("training_step_duration_seconds_bucket" in found) != native
 
 
-def test_an_address_by_reference_is_read_where_it_stands(
-    machine: Machine, answering: Answering, tmp_path: Path
+@pytest.mark.parametrize("kind", ["remote_write", "pushgateway"])
+def test_an_address_by_reference_is_read_where_it_stands_and_again_when_it_is_replaced(
+    kind: str, machine: Machine, answering: Answering, tmp_path: Path
 ) -> None:
-    (tmp_path / "where").write_text(answering.url.replace("http://", "http://joe:secret@") + "\n")
-    machine.exports.want([settings(remote_write=f"file:{tmp_path / 'where'}", push_interval=1.0)])
+    where = tmp_path / "where"
+
+    def write(password: str) -> str:
+        where.write_text(answering.url.replace("http://", f"http://joe:{password}@") + "\n")
+        return f"Basic {base64.b64encode(f'joe:{password}'.encode()).decode()}"
+
+    first = write("secret")
+    machine.exports.update([machine.run], {})
+    machine.exports.want([settings(**{kind: f"file:{where}"}, push_interval=1.0)])
     wait_until(lambda: answering.received, "a push")
-    assert answering.received[0][1]["authorization"].startswith("Basic ")
+    assert answering.received[0][1]["authorization"] == first
+    where.unlink()
+    second = write("secret2")
+    wait_until(lambda: answering.received[-1][1]["authorization"] == second, "a push with the new password")
     assert not any("secret" in text for text in machine.told)

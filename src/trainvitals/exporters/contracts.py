@@ -39,6 +39,9 @@ class Order:
     collect_endings: Callable[[FamilyOptions], list[Metric]] = lambda options: []
     """How runs ended: to be seen for a while after the agent has stopped."""
 
+    read_target: Callable[[], str] | None = None
+    """The target as it is now, where it is a reference: a password in it may be replaced. SettingError without it."""
+
     @property
     def options(self) -> FamilyOptions:
         """How the settings want names and units to be spelled."""

@@ -14,6 +14,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import NamedTuple, Protocol
 from prometheus_client.metrics_core import Metric
 
 from trainvitals import http_client
+from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, is_hardware
@@ -90,6 +92,8 @@ class Destination:
     url: str
     spool: Path
     credentials: Credentials = field(default_factory=Credentials)
+    read_url: Callable[[], str] | None = None
+    """As it is now, where a password in it may be replaced."""
     spool_bytes: int = 64 << 20
 
 
@@ -109,7 +113,8 @@ class PushQueue:
     ) -> None:
         self.interval = interval
         self.dialect = dialect
-        self._url, self._own_headers = _split(destination.url)
+        self._url, self._own_headers = split_url(destination.url)
+        self._read_url = destination.read_url
         self._credentials = destination.credentials
         self._collect = collect
         self._claim = HardwareClaim(destination.url)
@@ -139,7 +144,7 @@ class PushQueue:
         wanted = options or order.options
         return cls(
             dialect,
-            Destination(order.target, order.folder, order.make_credentials()),
+            Destination(order.target, order.folder, order.make_credentials(), order.read_target),
             lambda: order.collect(wanted),
             lambda: order.collect_endings(wanted),
             interval=order.settings.prometheus_push_interval,
@@ -257,6 +262,9 @@ class PushQueue:
 
     def _exchange(self, sent: Outgoing) -> Answer:
         credentials = self._credentials
+        if self._read_url is not None:
+            with suppress(SettingError):  # it is being replaced: the one before may still do
+                self._url, self._own_headers = split_url(self._read_url())
         headers = {**credentials.headers, **sent.headers, **self._own_headers}
         token = credentials.token
         if token is not None:
@@ -306,7 +314,7 @@ def _without_hardware(families: Iterable[Metric]) -> list[Metric]:
     return found
 
 
-def _split(url: str) -> tuple[str, dict[str, str]]:
+def split_url(url: str) -> tuple[str, dict[str, str]]:
     """(the address without a password in it, the headers of every request)."""
     parts = urllib.parse.urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")

@@ -18,6 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.credentials import Credentials
+from trainvitals.exporters.push_queue import split_url
 from trainvitals.exporters.pushing import Pushing
 
 TIMEOUT = 10.0
@@ -56,8 +57,9 @@ def push(url: str, run: str, families: Iterable[Metric], credentials: Credential
     def prepare(
         url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
-        given = {**credentials.headers, **dict(headers)}
-        request = urllib.request.Request(url, data=data, headers=given, method=method)
+        address, own = split_url(url)
+        given = {**credentials.headers, **dict(headers), **own}
+        request = urllib.request.Request(address, data=data, headers=given, method=method)
         password = credentials.token
         if password is not None:
             request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
@@ -74,8 +76,9 @@ def push(url: str, run: str, families: Iterable[Metric], credentials: Credential
 
 def start(order: Order) -> Pushing:
     credentials = order.make_credentials()  # a wrong reference is reported now
+    find_url = order.read_target or (lambda: order.target)
     return Pushing(
-        lambda families: push_runs(order.target, families, credentials),
+        lambda families: push_runs(find_url(), families, credentials),
         lambda: order.collect(order.options),
         interval=order.settings.prometheus_push_interval,
         title=f"the Pushgateway {_address(order.target)}",

@@ -1,7 +1,7 @@
 """Prometheus remote write: for where nothing can scrape. Prometheus, VictoriaMetrics, Mimir, Thanos take it.
 
 Requests are of version 2.0 until the server shows that it knows only 1.0, as the specification has it: it answers 415
-(or 400, as older ones do), or accepts without a word of what it has written. Then it gets the same request again in
+(or 400 or 500, as others do), or accepts without a word of what it has written. Then it gets the same request again in
 1.0, and all that follow, until it was away: it may come back as a newer one.
 """
 
@@ -43,6 +43,8 @@ _SECOND = {
     "Content-Encoding": "snappy",
     "X-Prometheus-Remote-Write-Version": "2.0.0",
 }
+_PUZZLED = (400, 500, 501)
+"""What servers answer that cannot read a request; one of 2.0 says even then that it has written nothing."""
 _WRITTEN = tuple(f"X-Prometheus-Remote-Write-{what}-Written" for what in ("Samples", "Histograms", "Exemplars"))
 
 
@@ -72,7 +74,7 @@ class RemoteWrite:
         if sent.headers is not _SECOND:
             return False
         silent = not any(name in answer.headers for name in _WRITTEN)
-        if answer.status == 415 or (silent and (answer.is_good or answer.status == 400)):
+        if answer.status == 415 or (silent and (answer.is_good or answer.status in _PUZZLED)):
             self._speaks_second = False
             return True
         return False

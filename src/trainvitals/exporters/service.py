@@ -235,8 +235,9 @@ class Exports:
 
     def _make(self, wish: Wish) -> Output:
         target = wish.target
+        read_target = partial(read_secret, target) if is_reference(target) else None
         order = Order(
-            target=read_secret(target) if is_reference(target) else target,
+            target=target if read_target is None else read_target(),
             settings=wish.settings,
             collect=lambda options: self.collect(options, wish.key),
             collect_endings=lambda options: families.build_endings(self._look(wish.key)[0], options),
@@ -244,6 +245,7 @@ class Exports:
             started=self._started,
             folder=self._folder / "spool" / hashlib.sha256(target.encode()).hexdigest()[:16],
             warn=self._warn_once,
+            read_target=read_target,
         )
         made: Output = import_module(wish.exporter.module).start(order)
         return made

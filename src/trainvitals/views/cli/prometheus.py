@@ -33,9 +33,7 @@ def _add_scrape(parser: Parser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="file with the token, on the Prometheus server")
     parser.add_argument("--tls", action="store_true", help="the exporters use TLS")
     parser.add_argument("--tls-ca", metavar="FILE", help="authority that signed their certificates (PEM)")
-    parser.add_argument(
-        "--tls-certificate", metavar="FILE", help="certificate of Prometheus (PEM), if they want one"
-    )
+    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate of Prometheus (PEM), if they want one")
     parser.add_argument("--tls-key", metavar="FILE", help="private key of that certificate (PEM)")
 
 
