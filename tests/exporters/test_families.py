@@ -6,6 +6,7 @@ import json
 import math
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.exporters.page import render
 from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.exporters.training import RankTraining
+from trainvitals.journal.documents.job import Job
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.identity import Participant
 from trainvitals.newest import Thing
@@ -277,3 +279,13 @@ def test_the_page_is_byte_for_byte_what_the_library_writes(accept: str) -> None:
     else:
         theirs = openmetrics.generate_latest(Families(), version="2.0.0" if accept == NATIVE else "1.0.0")
     assert ours.decode().splitlines() == theirs.decode().splitlines()
+
+
+def test_the_job_of_a_run_is_on_its_info_series_only() -> None:
+    job = Job(slurm="4711", array="4700_3", partition="gpu", pod="p", namespace="n")
+    snapshot = everything()
+    snapshot = replace(snapshot, runs=((replace(RUN, job=job), snapshot.runs[0][1]),))
+    found = [line for line in page(snapshot).splitlines() if "4711" in line]
+    assert len(found) == 1 and found[0].startswith("trainvitals_run_info{")
+    for label in ('slurm_array="4700_3"', 'slurm_partition="gpu"', 'pod="p"', 'namespace="n"', 'slurm_account=""'):
+        assert label in found[0]

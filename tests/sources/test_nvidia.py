@@ -438,6 +438,7 @@ def test_describe_tells_the_driver_and_what_never_changes(source: NvidiaSource, 
         "pcie_generation_max": 5,
         "pcie_width_max": 16,
         "serial": "1650523000001",
+        "minor": 1,
         "vbios": "96.00.74.00.01",
     }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainvitals.journal.documents.job import Job
 from trainvitals.sources.process_owner import ProcessOwner, read_owner
 
 CONTAINER = "4f" * 32
@@ -25,9 +26,9 @@ def make(root: Path, group: str, environment: dict[str, str] | None = None) -> N
     ("group", "environment", "expected"),
     [
         ("0::/user.slice/user-1000.slice/session-2.scope\n", {"HOME": "/root"}, {}),
-        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", None, {"slurm_job_id": "4711"}),
-        ("3:memory:/slurm/uid_1000/job_12/step_batch\n1:name=systemd:/\n", None, {"slurm_job_id": "12"}),
-        ("0::/init.scope\n", {"SLURM_JOB_ID": "99"}, {"slurm_job_id": "99"}),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", None, {"slurm": "4711"}),
+        ("3:memory:/slurm/uid_1000/job_12/step_batch\n1:name=systemd:/\n", None, {"slurm": "12"}),
+        ("0::/init.scope\n", {"SLURM_JOB_ID": "99"}, {"slurm": "99"}),
         (f"0::/system.slice/docker-{CONTAINER}.scope\n", {"HOSTNAME": "box"}, {"container": CONTAINER[:12]}),
         (f"4:devices:/docker/{CONTAINER}\n", None, {"container": CONTAINER[:12]}),
         (f"0::/machine.slice/libpod-{CONTAINER}.scope/container\n", None, {"container": CONTAINER[:12]}),
@@ -48,7 +49,7 @@ def test_the_owner_is_read_from_group_and_environment(
 ) -> None:
     make(tmp_path, group, environment)
     found = read_owner(str(tmp_path), 7)
-    assert found == ProcessOwner(user=getpass.getuser(), command="python train", **expected)
+    assert found == ProcessOwner(getpass.getuser(), "python train", Job(**expected))
 
 
 def test_of_a_process_that_is_gone_nothing_is_known(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ class Exporting:
             state=run.state,
             alerts=tuple(_describe_alert(row) for row in run.firing),
             ended=run.ending,
+            job=about.placed,
             keep_seconds=run.settings.prometheus_keep_ended,
         )
 

@@ -42,6 +42,7 @@ from trainvitals.runtime import AgentLock
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import Environment
 from trainvitals.sources import RankProcess, World
+from trainvitals.sources.kubelet import Kubelet, find_gpus
 
 TICK = 0.5
 LATEST_SECONDS = 0.5
@@ -84,7 +85,15 @@ class Agent:
         self._lock = AgentLock()
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._offer)
-        holders = GpuHolders(self._sampler.gpu_holders)
+        kubelet = Kubelet(
+            self._settings.kubelet_socket,
+            lambda reason: self._log.warn_once("kubelet", reason=reason),
+            is_expected="KUBERNETES_SERVICE_HOST" in os.environ,
+        )
+        holders = GpuHolders(
+            self._sampler.gpu_holders,
+            lambda: find_gpus(kubelet.given_devices(), self._sampler.describe()),
+        )
         self._shipping = Shipping(self._host, self._log)
         self._exporting = Exporting(
             self._host,

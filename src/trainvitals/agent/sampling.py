@@ -134,7 +134,7 @@ class UnitThread:
         any more."""
         processes: Sequence[GpuProcess] = getattr(self._unit, "processes", ())
         if processes and not self.health(now).up:
-            return [GpuProcess(process.pid) for process in processes]
+            return [GpuProcess(process.pid, part=process.part) for process in processes]
         return list(processes)
 
     def check(self, now: float) -> None:

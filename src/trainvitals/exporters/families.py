@@ -21,8 +21,9 @@ from trainvitals import catalog
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
-from trainvitals.exporters.runs import HOLDER_LABELS, GpuHolder, RunView, ShippingCounts
+from trainvitals.exporters.runs import GpuHolder, RunView, ShippingCounts
 from trainvitals.exporters.training import BUCKETS, FINENESS, FIRST, RankTraining
+from trainvitals.journal.documents import job
 from trainvitals.journal.documents.cause import EXCEPTION, EXIT_CODE, INTERRUPTED, OUT_OF_MEMORY, SIGNAL, UNKNOWN
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.run import ENDED
@@ -34,6 +35,7 @@ from trainvitals.redaction import redact_text
 GPU_LABELS = ("gpu", "uuid", "host")
 RANK_LABELS = ("run", "project", ROLE, "rank", "host")
 GPU_FACTS = ("pci_bus_id", "serial", "vbios_version")
+HOLDER_LABELS = ("user", "command", "slurm_job_id", "pod", "namespace", "container")
 GPU_STATES = ("ok", "lost", "asleep", "reset required", "failing", "unresponsive")
 RUN_STATES = ("running", "stalled", "hung", *ENDED)
 ENDINGS = (
@@ -276,7 +278,7 @@ def _holders(snapshot: MetricsSnapshot, spelling: Spelling) -> list[Metric]:
     names_of = ("gpu", "uuid", "pid", "host")
     info = FamilySeries(
         "trainvitals_gpu_holder",
-        "A process on a GPU, watched or not, and whose it is",
+        "A process on a GPU, watched or not, and whose it is; a pod that was given the GPU and has none there",
         (*names_of, *HOLDER_LABELS, "run", ROLE, "rank"),
         kind="info",
     )
@@ -287,11 +289,13 @@ def _holders(snapshot: MetricsSnapshot, spelling: Spelling) -> list[Metric]:
     busy_name, share_factor = names.spell("trainvitals_gpu_holder_sm_percent", spelling)
     busy = FamilySeries(busy_name, "SM use of a process", names_of, unit="ratio" if spelling == "base" else "percent")
     for holder in snapshot.holders:
-        at = (gpu_label(holder.gpu), clean(holder.gpu.get("gpu_uuid", "")), str(holder.pid), snapshot.host)
+        pid = "" if holder.pid is None else str(holder.pid)
+        at = (gpu_label(holder.gpu), clean(holder.gpu.get("gpu_uuid", "")), pid, snapshot.host)
         role, rank = "", ""
         if holder.run:
             role, rank = str(holder.participant.labels.get(ROLE, "")), str(holder.participant.rank)
-        info.add((*at, *(clean(holder.owner.get(name, "")) for name in HOLDER_LABELS), clean(holder.run), role, rank))
+        owner = {"user": holder.user, "command": holder.command, **holder.job.label_values()}
+        info.add((*at, *(clean(owner[name]) for name in HOLDER_LABELS), clean(holder.run), role, rank))
         if holder.memory_mb is not None:
             memory.add(at, holder.memory_mb * factor)
         if holder.sm_percent is not None:
@@ -470,7 +474,12 @@ def build_endings(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Met
 
 def _runs(snapshot: MetricsSnapshot) -> list[Metric]:
     host = snapshot.host
-    runs = FamilySeries("trainvitals_run", "Monitored runs", ("run", "project", "host", "name"), kind="info")
+    runs = FamilySeries(
+        "trainvitals_run",
+        "Monitored runs, and what a scheduler knows them as",
+        ("run", "project", "host", "name", *job.LABELS),
+        kind="info",
+    )
     states = FamilySeries(
         "trainvitals_run_state",
         "1 for the state the run is in, 0 for the others",
@@ -489,7 +498,8 @@ def _runs(snapshot: MetricsSnapshot) -> list[Metric]:
     )
     for run, _ in snapshot.runs:
         labels = (clean(run.run_id), clean(run.project), host)
-        runs.add((*labels, clean(run.name)))
+        placed = run.job.label_values()
+        runs.add((*labels, clean(run.name), *(clean(placed[name]) for name in job.LABELS)))
         if run.ended is not None:
             cause = run.ended.cause
             why = (cause.kind, clean(redact_text(str(cause)))) if cause is not None else ("", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.job import Job
 from trainvitals.journal.identity import Participant
 from trainvitals.newest import Value
 
@@ -23,17 +24,16 @@ class ActiveAlert:
     labels: Mapping[str, Value] = field(default_factory=dict)
 
 
-HOLDER_LABELS = ("user", "command", "slurm_job_id", "pod", "namespace", "container")
-
-
 class GpuHolder(NamedTuple):
-    """A process on a GPU, whether it is watched or not."""
+    """A process on a GPU, whether it is watched or not; or a container that was given the GPU and has no process on it
+    that is known."""
 
     gpu: Mapping[str, Value]
-    """The labels of the GPU."""
-    pid: int
-    owner: Mapping[str, str]
-    """By the names of HOLDER_LABELS; what is not known is missing or empty."""
+    """The labels of the GPU, or of a slice of it."""
+    pid: int | None = None
+    user: str = ""
+    command: str = ""
+    job: Job = Job()
     run: str = ""
     participant: Participant = Participant()
     memory_mb: float | None = None
@@ -73,3 +73,4 @@ class RunView:
     ended: EndedAt | None = None
     keep_seconds: float = KEEP_SECONDS
     """How long it is still shown after its end."""
+    job: Job = field(default_factory=Job)

@@ -136,6 +136,11 @@ class Settings:
         PAGES,
         "Metrics pages to scrape into the run, such as DCGM exporter; with a password: env:NAME; Ray's: `ray`",
     )
+    kubelet_socket = Setting(
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        PATH,
+        "Socket of the kubelet that says which pod has which GPU (docs/schedulers.md)",
+    )
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
     # How the training process behaves
@@ -323,6 +328,9 @@ class Settings:
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")
     git_patch_kb = Setting(
         256, integer(0, 4096), "Keep uncommitted changes with the run as a patch of at most this many KB; 0: never"
+    )
+    pod_info = Setting(
+        Path("/etc/podinfo"), PATH, "Folder of the downward API with `labels` of the pod (docs/schedulers.md)"
     )
     capture_env = Setting(
         _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are still redacted"

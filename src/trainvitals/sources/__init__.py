@@ -135,6 +135,8 @@ class GpuProcess:
     pid: int
     memory_mb: float | None = None
     sm_percent: int | None = None
+    part: tuple[int, str] | None = None
+    """Index and UUID of the MIG slice that it is on, of a GPU that is divided."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from trainvitals.journal.documents.job import Job, find_job
 from trainvitals.ownership import user_name
 from trainvitals.sources.cgroup import parse_cgroups
 from trainvitals.sources.sysfs import read_bytes, read_text
@@ -21,27 +23,23 @@ class ProcessOwner(NamedTuple):
     user: str = ""
     command: str = ""
     """The name of the program, without its arguments: these may hold secrets."""
-    slurm_job_id: str = ""
-    pod: str = ""
-    namespace: str = ""
-    container: str = ""
-    """The first twelve letters of its id, as `docker ps` shows it."""
+    job: Job = Job()
 
 
 def read_owner(root: str, pid: int) -> ProcessOwner:
     """Of a process in this procfs. The control group says most and may be read by everybody; the environment, which has
     the names of pods, only by the user of the process and by root."""
     group = max(parse_cgroups(read_text(f"{root}/{pid}/cgroup") or "").values(), key=len, default="")
-    container, job = _CONTAINER.search(group), _SLURM_JOB.search(group)
-    environment = _read_environment(root, pid)
-    in_pod = "kubepods" in group
+    container, slurm = _CONTAINER.search(group), _SLURM_JOB.search(group)
+    job = find_job(_read_environment(root, pid), in_pod="kubepods" in group)
     return ProcessOwner(
         user=_read_user(root, pid),
         command=(read_text(f"{root}/{pid}/comm") or "").strip(),
-        slurm_job_id=job[1] if job is not None else environment.get("SLURM_JOB_ID", ""),
-        pod=environment.get("POD_NAME") or (environment.get("HOSTNAME", "") if in_pod else ""),
-        namespace=environment.get("POD_NAMESPACE", ""),
-        container=container[1][:12] if container is not None else "",
+        job=replace(
+            job,
+            slurm=slurm[1] if slurm is not None else job.slurm,
+            container=job.container or (container[1][:12] if container is not None else ""),
+        ),
     )
 
 

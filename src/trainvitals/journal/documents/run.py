@@ -21,6 +21,7 @@ from trainvitals.journal.documents.fields import (
     texts,
     whole,
 )
+from trainvitals.journal.documents.job import Job, find_job
 from trainvitals.journal.encoding import format_time
 
 FORMAT = 1
@@ -151,6 +152,8 @@ class RunFile(Caused):
     """Versions of what is installed."""
     imported: tuple[str, ...] = entry(texts, ())
     """Those of the packages that the program had imported when the run began, torch first."""
+    job: Job = entry(document(Job), Job())
+    """Of the newest attempt; see `placed`."""
     git: Mapping[str, Any] | None = entry(mapping, None)
     config: Mapping[str, Any] | None = entry(mapping, None)
     attempts: tuple[Attempt, ...] = entry(list_of(document(Attempt)), ())
@@ -166,6 +169,11 @@ class RunFile(Caused):
     def has_ended(self, attempt: int) -> bool:
         """Whether this attempt is over, and not only tentatively at exit."""
         return self.attempt == attempt and self.is_over and not self.tentative
+
+    @property
+    def placed(self) -> Job:
+        """What a scheduler knows it as. A run of an earlier version has it only among its variables."""
+        return self.job or find_job({key: str(value) for key, value in (self.environment or {}).items()})
 
     @property
     def host_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainvitals.sources import GpuProcess, Notice, Sample, UnitGone, Value
@@ -348,9 +348,9 @@ class MissingGpu:
 
 
 def _merge(*lists: tuple[GpuProcess, ...]) -> tuple[GpuProcess, ...]:
-    """Each process once; the whole GPU's list, given first, knows more than the slices'."""
+    """Each process once; the whole GPU's list, given first, knows more than the slices', but not which slice it is."""
     merged: dict[int, GpuProcess] = {}
     for processes in lists:
         for process in processes:
-            merged.setdefault(process.pid, process)
+            merged[process.pid] = replace(merged.get(process.pid, process), part=process.part)
     return tuple(merged.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainvitals.sources import GpuProcess, Value
 from trainvitals.sources.nvidia import gpm
@@ -36,7 +37,7 @@ class Slice:
         )
         if with_processes:
             found = self._processes.read()
-            self.processes = found or ()
+            self.processes = tuple(replace(process, part=(self.index, self.uuid)) for process in found or ())
             if found is not None:
                 values["process_count"] = len(found)
         self._device.finish()

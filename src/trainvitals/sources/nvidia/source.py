@@ -237,6 +237,7 @@ def read_details(device: NvmlDevice, clock: Callable[[], float]) -> dict[str, ob
         ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
         ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
         ("serial", "nvmlDeviceGetSerial"),
+        ("minor", "nvmlDeviceGetMinorNumber"),
         ("vbios", "nvmlDeviceGetVbiosVersion"),
     ):
         answer = device.ask(question)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from trainvitals.analysis.findings import RunEnding
 from trainvitals.errors import JournalError
@@ -19,7 +18,6 @@ PRINTED_BYTES = 16_384
 PRINTED_LINES = 60
 """Of each console; what was printed earlier was survived."""
 MOST_CONSOLES = 8
-_JOBS = {"SLURM_JOB_ID": "Slurm job", "PBS_JOBID": "PBS job", "LSB_JOBID": "LSF job"}
 
 
 def read_ending(reader: Reader) -> RunEnding:
@@ -49,7 +47,7 @@ def read_ending(reader: Reader) -> RunEnding:
         flight_records=[note for row in events for note in texts((row.data or {}).get("flight_records")) or ()],
         oom_kills=sum(row.event == "oom_kill" for row in events),
         stopped_by=_find_sender(reader, began),
-        job=_find_job(info.file.environment or {}),
+        job=str(info.file.placed),
         host=hosts.get(cause.participant, "") if len({*hosts.values()}) > 1 else "",
         step=max(steps, default=None) if last is None else last,
         time=ended,
@@ -111,7 +109,3 @@ def _find_sender(reader: Reader, began: float) -> str:
     """Who asked the run to stop, if it was an alert rule."""
     stops = [row for row in reader.alerts() if row.action == "stop" and row.pids and row.seconds >= began]
     return f"the action of the alert rule {stops[-1].rule}" if stops else ""
-
-
-def _find_job(environment: Mapping[str, Any]) -> str:
-    return next((f"{title} {environment[name]}" for name, title in _JOBS.items() if environment.get(name)), "")
