@@ -281,6 +281,13 @@ def test_eight_hot_gpus_are_eight_alerts_there() -> None:
     assert sorted(entry["labels"]["gpu_index"] for entry in entries) == [str(n) for n in range(8)]
 
 
+def test_the_job_of_a_scheduler_is_told_and_routes_alerts() -> None:
+    body = {**message().body, "job": "Slurm job 4711", "job_labels": {"slurm_job_id": "4711", "slurm_account": "ml"}}
+    assert ", Slurm job 4711, " in messages.text(body)
+    (entry,) = alertmanager.build(Outgoing(body, "t", "x", 0.0))
+    assert (entry["labels"]["slurm_job_id"], entry["labels"]["slurm_account"]) == ("4711", "ml")
+
+
 def lasts(body: dict[str, Any]) -> float:
     """For how many seconds Alertmanager is to keep it."""
     (entry,) = alertmanager.build(Outgoing(body, "t", "x", 0.0))

@@ -73,7 +73,9 @@ def test_the_series_of_a_training_pod_carry_its_name_and_namespace(tmp_path: Pat
         subprocess.run([*program, "agent", "stop"], env=environ, check=False, capture_output=True)
     loss = next(line for line in page.splitlines() if line.startswith("training_loss{"))
     assert 'project="vision"' in loss and "training-example" in loss and loss.endswith(" 0.5")
-    assert "trainvitals_run_info{" in page and 'name="training-example",project="vision"' in page
+    info = next(line for line in page.splitlines() if line.startswith("trainvitals_run_info{"))
+    assert 'name="training-example"' in info and 'pod="training-example"' in info
+    assert 'namespace="vision"' in info and 'node="node-7"' in info
     (about,) = (tmp_path / "runs").glob("vision/*/run.json")
-    recorded = json.dumps(json.loads(about.read_text()))
-    assert '"POD_NAME": "training-example"' in recorded and '"NODE_NAME": "node-7"' in recorded
+    recorded = json.loads(about.read_text())["job"]
+    assert recorded | {"pod": "training-example", "namespace": "vision", "node": "node-7"} == recorded

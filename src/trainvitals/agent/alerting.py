@@ -4,6 +4,7 @@ Tested in tests/alerts/test_agent.py."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from trainvitals.agent.exit_causes import ExitVerdict
 from trainvitals.agent.gpu_holding import GpuHolding
@@ -56,7 +57,15 @@ class Alerting:
     def _begin(self, pid: int) -> None:
         folder = self._context.folder
         run = run_folder.find_run(folder) or RunFile()
-        about = {"run": folder.name, "project": run.project, "name": run.name, "host": self._context.host}
+        about: dict[str, Any] = {
+            "run": folder.name,
+            "project": run.project,
+            "name": run.name,
+            "host": self._context.host,
+        }
+        if run.placed:
+            labels = {name: value for name, value in run.placed.label_values().items() if value}
+            about |= {"job": str(run.placed), "job_labels": labels}
         try:
             self._alerts = RunAlerts(
                 folder,

@@ -33,7 +33,7 @@ def build(
     now: str,
 ) -> dict[str, Any]:
     """The message as it is kept, sent to webhooks and turned into text. `alerts` are lines of alerts_*.jsonl, the
-    newest of each; `about` is where they are from: run, project, name, host, link.
+    newest of each; `about` is where they are from: run, project, name, host, job, link.
 
     The keys are documented in docs/alerts.md and do not change without a new `version`.
     """
@@ -58,6 +58,8 @@ def build(
         "project": about.get("project"),
         "name": about.get("name"),
         "host": about.get("host"),
+        "job": about.get("job"),
+        "job_labels": about.get("job_labels"),
         "step": first.step,
         "value": first.value,
         "threshold": first.threshold,
@@ -91,6 +93,7 @@ def text(body: Mapping[str, Any], late: float = 0.0) -> str:
     facts = [
         f"run {body.get('run')}" if body.get("run") else "",
         f"host {body.get('host')}" if body.get("host") else "",
+        str(body.get("job") or ""),
         f"step {body['step']}" if "step" in body else "",
         f"value {_number(body['value'])}" if "value" in body else "",
         f"threshold {_number(body['threshold'])}" if "threshold" in body else "",

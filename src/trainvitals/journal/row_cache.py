@@ -23,7 +23,7 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, spell_all
 
-FORMAT = 2
+FORMAT = 3
 """To be raised with every change of what a row has, or says."""
 SHAPE = "17c13a2e1dbf35a3"
 """A fingerprint of what rows had and said when it was raised last; tests/journal/test_row_cache.py makes it."""

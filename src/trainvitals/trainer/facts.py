@@ -18,6 +18,7 @@ from trainvitals.settings import Settings
 from trainvitals.trainer.git import read_git
 from trainvitals.trainer.jsonable import MAX_TEXT
 from trainvitals.trainer.jsonable import make_jsonable as make_jsonable
+from trainvitals.trainer.placement import read_job
 
 # fmt: off
 PACKAGES = frozenset({
@@ -58,6 +59,7 @@ def capture(
         },
         "host": read_host(),
         "environment": select_environment(environ, settings.capture_env),
+        "job": read_job(environ, settings.pod_info),
         "packages": read_packages(sys.path),
     }
     facts["imported"] = find_imported(facts["packages"], modules)

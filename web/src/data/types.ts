@@ -792,6 +792,8 @@ export interface Row {
   simulated: boolean;
   tags: string[];
   host: string;
+  // What a scheduler knows it as: `slurm`, `array`, `pod`, `labels.team` ...
+  job: Record<string, unknown>;
   config: Record<string, unknown>;
   summary: Record<string, Value>;
   energy_joules: number | null;
@@ -819,6 +821,8 @@ export interface Run {
   simulated: boolean;
   tags: string[];
   host: string;
+  // What a scheduler knows it as: `slurm`, `array`, `pod`, `labels.team` ...
+  job: Record<string, unknown>;
   config: Record<string, unknown>;
   summary: Record<string, Value>;
   energy_joules: number | null;
@@ -840,6 +844,8 @@ export interface Run {
   firing: AlertRow[];
   damage: Damage;
   details: Record<string, unknown>;
+  // The same for people: titles and texts
+  job_facts: [string, string][];
   stacks: string[];
   consoles: string[];
   patch: Patch | null;

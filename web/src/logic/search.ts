@@ -16,7 +16,7 @@ export interface Problem {
 }
 
 const STATUSES = ["running", "stalled", "hung", "finished", "failed", "killed", "crashed", "unreadable"];
-const TEXTS = ["name", "id", "project", "tag", "status", "host", "kind"];
+const TEXTS = ["name", "id", "project", "tag", "status", "host", "kind", "slurm", "pod"];
 const NUMBERS = ["step", "seconds", "attempt"];
 const ORDERS = ["<", "<=", ">", ">="];
 const MOST_TEXT = 500;
@@ -104,11 +104,20 @@ function isOrdered(left: number | null, operator: string, right: number): boolea
 function valuesOf(row: Row, field: string): unknown[] {
   if (!field) return [row.name, row.id, row.project, ...row.tags];
   if (field === "tag") return row.tags;
+  if (field === "slurm" || field === "pod") return namesOfJob(row.job, field);
   const value = TEXTS.includes(field) || NUMBERS.includes(field) ? own(row as unknown as Record<string, unknown>, field)
+    : field.startsWith("job.") ? own(row.job, field.slice(4))
     : field.startsWith("config.") ? own(row.config, field.slice(7))
     : field.startsWith("summary.") ? own(row.summary, field.slice(8))
     : own(row.config, field) ?? own(row.summary, field);
   return value === undefined || value === null ? [] : [value];
+}
+
+// A Slurm job by its id, as a task of an array (4700_3) or by the array's; a pod with its namespace or without.
+function namesOfJob(job: Record<string, unknown>, field: "slurm" | "pod"): unknown[] {
+  const array = String(job.array ?? "");
+  const names = field === "slurm" ? [job.slurm, array, array.split("_")[0]] : [job.pod, job.pod && `${job.namespace ?? ""}/${job.pod}`];
+  return names.filter(Boolean);
 }
 
 export function own(object: Record<string, unknown>, key: string): unknown {

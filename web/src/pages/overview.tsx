@@ -99,6 +99,8 @@ function short(value: Value): string {
   return number !== null && Number.isFinite(number) ? formatShort(number) : formatValue(value);
 }
 
+const SHOWN_JOBS = ["Slurm job", "PBS job", "LSF job", "Pod"];
+
 function Facts({ known }: { known: Run }) {
   const metric = (name: string) => {
     const logged = spelling("training", name);
@@ -127,6 +129,10 @@ function Facts({ known }: { known: Run }) {
       {tokens && <Fact title="tokens / s" value={short(tokens.last)} note={`max ${short(tokens.high)}`} />}
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
       <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.attempt > 1 ? `in ${known.attempt} attempts` : known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
+      {known.job_facts.filter(([title]) => SHOWN_JOBS.includes(title)).map(([title, text]) => {
+        const [value, ...note] = text.split(", ");
+        return <Fact key={title} title={title} value={value} note={note.join(", ") || undefined} />;
+      })}
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
       {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={costNote(known.cost)} />}
       {known.co2_kg !== null && <Fact title="CO₂ so far" value={`${formatValue(known.co2_kg)} kg`} note="of the GPUs' energy" />}

@@ -14,7 +14,7 @@ export function RunDetails({ known }: { known: Run }) {
   const python = (details.python ?? {}) as Record<string, unknown>;
   const rows: [string, unknown][] = [
     ["command", details.command], ["git", describeGit(details.git)],
-    ["host", describeHost(details.host)], ["GPUs", describeGpus(known)], ["python", python.version], ["folder", details.folder],
+    ["host", describeHost(details.host)], ...known.job_facts, ["GPUs", describeGpus(known)], ["python", python.version], ["folder", details.folder],
   ];
   return (
     <Section title="Run details" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>

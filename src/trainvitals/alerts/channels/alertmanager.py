@@ -37,6 +37,7 @@ def build(outgoing: Outgoing) -> list[dict[str, Any]]:
             "severity": body["severity"],
             "run": body.get("run"),
             "project": body.get("project"),
+            **(body.get("job_labels") or {}),
             **(alert.get("labels") or {}),
         }
         if "gpu_index" in labels or not alert.get("labels"):

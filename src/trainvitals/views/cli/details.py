@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # a summary needs no numpy
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
 TAIL_BYTES = 64 << 10
+_SHORT = {"Slurm job": "slurm", "Slurm nodes": "nodes", "Kubernetes node": "node", "Pod labels": "labels"}
+"""Titles of what a scheduler knows, as wide as the others here."""
 _SHOWN_EVENTS = 5
 _SHOWN_LINES = 5
 
@@ -125,6 +127,7 @@ def draw_details(
         ("notes", one_line(run.notes)),
         ("command", one_line(run.command or "")),
         ("host", one_line(run.host_name)),
+        *((_SHORT.get(title, title.lower()), one_line(text)) for title, text in run.placed.facts()),
         ("git", format_git(run.git or {})),
         *_patch(reader),
         ("python", one_line(_python(run))),

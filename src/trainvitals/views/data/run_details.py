@@ -80,6 +80,7 @@ def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJso
         "firing": [alert.as_json() for alert in row.firing],
         "damage": asdict(reader.damage()),
         "details": _details(info),
+        "job_facts": info.file.placed.facts(),
         "stacks": [file.name for file in reader.texts("stack")],
         "consoles": [file.name for file in reader.texts("console")],
         "patch": describe_patch(reader),

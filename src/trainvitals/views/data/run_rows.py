@@ -246,6 +246,7 @@ def describe_row(row: ListedRun) -> RowJson:
         "simulated": info.simulated,
         "tags": row.tags,
         "host": row.host,
+        "job": flatten(info.file.placed.as_json()),
         "config": flatten(info.file.config or {}),
         "summary": row.last_values,
         "energy_joules": row.energy_joules,

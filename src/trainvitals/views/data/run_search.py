@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # with all that the API answers, which a list of runs does no
     from trainvitals.views.data.shapes import RowJson
 
 STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
-TEXTS = ("name", "id", "project", "tag", "status", "host", "kind")
+TEXTS = ("name", "id", "project", "tag", "status", "host", "kind", "slurm", "pod")
 NUMBERS = ("step", "seconds", "attempt")
 WORD_FIELDS = ("name", "id", "project", "tag")
 """Where a word, or an expression without a field, is looked for."""
@@ -154,8 +154,12 @@ def _read(row: RowJson, field: str) -> list[Any]:
         return [row["name"], row["id"], row["project"], *row["tags"]]
     if field == "tag":
         return list(row["tags"])
+    if field in ("slurm", "pod"):
+        return _read_job(row["job"], field)
     if field in TEXTS or field in NUMBERS:
         value = row[field]  # type: ignore[literal-required]
+    elif field.startswith("job."):
+        value = row["job"].get(field.removeprefix("job."))
     elif field.startswith("config."):
         value = row["config"].get(field.removeprefix("config."))
     elif field.startswith("summary."):
@@ -164,6 +168,16 @@ def _read(row: RowJson, field: str) -> list[Any]:
         value = row["config"].get(field)
         value = row["summary"].get(field) if value is None else value
     return [value] if value is not None else []
+
+
+def _read_job(job: Mapping[str, Any], field: str) -> list[Any]:
+    """A Slurm job by its id, as a task of an array (4700_3) or by the array's; a pod with its namespace or without."""
+    if field == "slurm":
+        array = str(job.get("array", ""))
+        names = (job.get("slurm"), array, array.partition("_")[0])
+    else:
+        names = (job.get("pod"), f"{job.get('namespace', '')}/{job.get('pod', '')}" if job.get("pod") else "", "")
+    return [name for name in names if name]
 
 
 def _is_equal(value: Any, part: Part) -> bool:

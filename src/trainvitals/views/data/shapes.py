@@ -127,6 +127,7 @@ class RowJson(TypedDict):
     simulated: bool
     tags: list[str]
     host: str
+    job: Annotated[Plain, "What a scheduler knows it as: `slurm`, `array`, `pod`, `labels.team` ..."]
     config: Plain
     summary: Mapping[str, Value]
     energy_joules: float | None
@@ -233,6 +234,7 @@ class RunJson(RowJson):
     firing: list[AlertJson]
     damage: Annotated[Plain, Wire(Damage)]
     details: Plain
+    job_facts: Annotated[list[tuple[str, str]], "The same for people: titles and texts"]
     stacks: list[str]
     consoles: list[str]
     patch: PatchJson | None

@@ -16,6 +16,7 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.identity import Participant
 from trainvitals.sources import BusyUnit, World
+from trainvitals.sources.process_owner import read_owner
 from trainvitals.views.data.quantities import format_driver
 from trainvitals.views.tui.snapshot import ProcessRow
 
@@ -30,6 +31,8 @@ class ProcessList:
     def __init__(self, world: World) -> None:
         self._known: dict[int, psutil.Process] = {}
         self._has_read = False
+        self._jobs: dict[int, str] = {}
+        self._root = world.procfs_root
         self._gpus = GpuProcesses(world)
 
     @property
@@ -65,6 +68,7 @@ class ProcessList:
             if (process := self._read_one(pid, on_gpus.get(pid), of_runs.get(pid))) is not None
         ]
         self._known = {pid: known for pid, known in self._known.items() if pid in set(wanted)}
+        self._jobs = {pid: job for pid, job in self._jobs.items() if pid in self._known}
         if not on_gpus and not of_runs:
             found = sorted(found, key=lambda process: -(process.cpu_percent or 0.0))[:BUSIEST]
         return tuple(found)
@@ -88,12 +92,14 @@ class ProcessList:
             known = self._known.get(pid)
             if known is None or not known.is_running():
                 known = self._known[pid] = psutil.Process(pid)
+                self._jobs[pid] = str(read_owner(self._root, pid).job)
             with known.oneshot():
                 words = known.cmdline()
                 return ProcessRow(
                     pid=pid,
                     command=" ".join(words) if words else known.name(),
                     user=_user(known),
+                    job=self._jobs[pid],
                     gpus=tuple(gpu["gpus"]) if gpu else (),
                     run=run[0] if run else "",
                     participant=run[1] if run else None,

@@ -191,6 +191,7 @@ class ShownRun:
             step_seconds=pace,
             last_step_time=self._steps.last_moment(),
             values=dict(values.by_metric),
+            job=str(info.file.placed),
             ranks=self._describe_ranks({entry.participant: entry for entry in registered if entry.run_id == info.id}),
         )
 

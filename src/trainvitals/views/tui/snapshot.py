@@ -77,6 +77,8 @@ class ProcessRow:
     pid: int
     command: str
     user: str = ""
+    job: str = ""
+    """What a scheduler knows it as: `Slurm job 4711`, `pod vision/trainer-0`."""
     gpus: tuple[str, ...] = ()
     run: str = ""
     participant: Participant | None = None
@@ -158,6 +160,8 @@ class RunState:
     values: Mapping[str, float] = field(default_factory=dict)
     """The newest value of every metric of the lowest participant, by catalog name where it has one."""
     ranks: tuple[RankRow, ...] = ()
+    job: str = ""
+    """What a scheduler knows it as."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,12 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
         if chosen is not None:
             info = chosen.info
             names = ("id", "name", "project", "status", "folder")
-            more = {"cause": info.cause_text, "host": chosen.host, "last step": chosen.last_step}
+            more = {
+                "cause": info.cause_text,
+                "host": chosen.host,
+                "job": str(info.file.placed),
+                "last step": chosen.last_step,
+            }
             return "Run", _pairs({name: getattr(info, name) for name in names} | more)
     if view.page == "machines" and row < len(machines := shown_machines(snapshot, view)):
         return machines[row].state.name, _machine(machines[row])
@@ -107,7 +112,7 @@ def _machine(machine: MachineNow) -> Pairs:
 def _run(snapshot: Snapshot) -> Pairs:
     run = snapshot.run
     assert run is not None
-    rows = _pairs({name: getattr(run, name) for name in ("id", "project", "status", "cause", "folder")})
+    rows = _pairs({name: getattr(run, name) for name in ("id", "project", "status", "cause", "job", "folder")})
     rows += [(name, _value("training", name, value)) for name, value in sorted(run.values.items())]
     return rows
 
@@ -125,6 +130,7 @@ def _process(process: ProcessRow) -> tuple[str, Pairs]:
         ("state", process.state),
         ("GPUs", ", ".join(process.gpus)),
         ("run", run_of(process)),
+        ("job", process.job),
         ("CPU", format_measure(process.cpu_percent, "%")),
         ("memory", format_measure(process.rss_mb, "MB")),
         ("GPU memory", format_measure(process.gpu_memory_mb, "MB")),

@@ -72,7 +72,7 @@ def shown_processes(snapshot: Snapshot, view: View) -> list[ProcessRow]:
 
 def _process_text(row: ProcessRow) -> str:
     gpus = " ".join(f"gpu{index}" for index in row.gpus)
-    return f"{row.pid} {row.command} {row.user} {row.run} {gpus}".casefold()
+    return f"{row.pid} {row.command} {row.user} {row.run} {row.job} {gpus}".casefold()
 
 
 def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -113,12 +113,15 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         text_column("THR", 4, 10, lambda row: str(row.threads or NONE), dim, right=True),
         text_column("AGE", 11, 9, lambda row: format_duration(row.age) if row.age is not None else "", dim, right=True),
         text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
+        text_column("JOB", 12, 12, lambda row: row.job, dim, most=_longest((row.job for row in rows), 12, 40)),
         text_column("COMMAND", 24, 2, lambda row: row.command, plain, most=400),
     ]
     if not any(row.gpus for row in rows):
         columns = [column for column in columns if column.title not in ("GPU", "GPU MEM", "SM")]
     if not any(row.run for row in rows):
         columns = [column for column in columns if column.title != "RUN"]
+    if not any(row.job for row in rows):
+        columns = [column for column in columns if column.title != "JOB"]
     sort = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][1]
     word = "process" if len(rows) == 1 else "processes"
     if not any(row.gpus or row.run for row in rows):
@@ -152,8 +155,11 @@ def draw_on_gpus(rows: Sequence[ProcessRow], view: View, width: int, height: int
         text_column("PID", 7, 2, lambda row: str(row.pid), plain, right=True),
         text_column("GPU MEM", 7, 4, measure("gpu_memory_mb", "MB"), plain, right=True),
         text_column("SM", 5, 5, measure("sm_percent", "%"), plain, right=True),
+        text_column("JOB", 12, 7, lambda row: row.job, plain, most=_longest((row.job for row in rows), 12, 40)),
         text_column("COMMAND", 16, 6, lambda row: row.command, lambda _: palette.dim, most=400),
     ]
+    if not any(row.job for row in rows):
+        columns = [column for column in columns if column.title != "JOB"]
     placed = lay_out(columns, width - 2)
     shown = rows if len(rows) <= height - 2 else rows[: height - 3]
     lines = [rule(heading, width, palette), [Segment(" "), *draw_heading(placed, palette)]]

@@ -69,7 +69,7 @@ def _name(run: RunState, health: Health, now: float, width: int, palette: Palett
     name = one_line(run.name[:room])
     head.append(Segment(fit(name, min(width_of([Segment(name)]), max(room - 3 - len(mark), 4))), palette.strong))
     head.append(Segment(mark, palette.warning))
-    tags = [run.project, *([f"attempt {run.attempt}"] if run.attempt > 1 else [])]
+    tags = [run.project, *([f"attempt {run.attempt}"] if run.attempt > 1 else []), *([run.job] if run.job else [])]
     project = Segment("  " + one_line(" · ".join(tags)[:room]), palette.dim)
     if width_of([*head, project]) <= room:
         head.append(project)
