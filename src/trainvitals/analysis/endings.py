@@ -15,7 +15,15 @@ from trainvitals.analysis.findings import Device, Finding, Measurements, NotJudg
 from trainvitals.analysis.frames import Frames, find_collective, find_odd, find_own_frame, parse_traceback
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions
-from trainvitals.journal.documents.cause import CPU_LIMIT, OUT_OF_MEMORY
+from trainvitals.journal.documents.cause import (
+    CANCELLED,
+    CPU_LIMIT,
+    NODE_FAILED,
+    OUT_OF_MEMORY,
+    PREEMPTED,
+    REQUEUED,
+    TIME_LIMIT,
+)
 from trainvitals.journal.documents.run import BAD_ENDS
 from trainvitals.journal.encoding import Real
 from trainvitals.journal.identity import Participant
@@ -279,8 +287,8 @@ UNEXPLAINED = Family("end.unexplained")
 
 FAMILIES: tuple[Family, ...] = (
     Family("end.host_memory", kinds=(OUT_OF_MEMORY,), study=_study_host_memory),
-    Family("end.time_limit", r"DUE TO TIME LIMIT|walltime .*exceeded", (CPU_LIMIT,), ("SIGXCPU",)),
-    Family("end.preempted", r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"),
+    Family("end.time_limit", r"DUE TO TIME LIMIT|walltime .*exceeded", (CPU_LIMIT, TIME_LIMIT), ("SIGXCPU",)),
+    Family("end.preempted", r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)", (PREEMPTED, NODE_FAILED, REQUEUED)),
     Family("end.gpu_fragmented", _GPU_MEMORY, confirm=_is_fragmented, study=_study_gpu_memory),
     Family("end.gpu_memory", _GPU_MEMORY, study=_study_gpu_memory),
     Family("end.gpu_assert", r"device-side assert"),
@@ -351,7 +359,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "end.native_crash", r"Segmentation fault|Fatal Python error", (), ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE")
     ),
-    Family("end.terminated", signals=("SIGTERM", "SIGHUP", "SIGQUIT"), study=_study_sender),
+    Family("end.terminated", kinds=(CANCELLED,), signals=("SIGTERM", "SIGHUP", "SIGQUIT"), study=_study_sender),
     Family("end.killed", signals=("SIGKILL",), study=_study_kill),
     Family("end.interrupted", signals=("SIGINT",)),
 )

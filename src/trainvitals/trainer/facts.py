@@ -46,8 +46,7 @@ def capture(
 ) -> dict[str, Any]:
     """Plain JSON for run.json. `argv` is the command as it was typed (`sys.orig_argv`), `modules` are those that the
     program has imported. What is unknown, or disabled by a setting, is absent."""
-    # `python -c` has a whole program in one argument; more than this is cut anyway.
-    words = redact_command([word[: 2 * MAX_TEXT] for word in argv], extra=settings.redact)
+    words = _redact_words(settings, argv)
     facts: dict[str, Any] = {
         "command": shlex.join(words),
         "argv": words,
@@ -69,6 +68,17 @@ def capture(
         facts["config"] = config
     cleaned: dict[str, Any] = redact(make_jsonable(facts), extra=settings.redact)
     return cleaned
+
+
+def format_command(settings: Settings, argv: Sequence[str]) -> str:
+    """The command as `capture` records it."""
+    cleaned: dict[str, str] = redact(make_jsonable({"command": shlex.join(_redact_words(settings, argv))}))
+    return cleaned["command"]
+
+
+def _redact_words(settings: Settings, argv: Sequence[str]) -> list[str]:
+    # `python -c` has a whole program in one argument; more than this is cut anyway.
+    return redact_command([word[: 2 * MAX_TEXT] for word in argv], extra=settings.redact)
 
 
 def read_host() -> dict[str, object]:

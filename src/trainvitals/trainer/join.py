@@ -1,4 +1,5 @@
-"""Which run does this process belong to? Alone, under `trainvitals run`, or one rank of many.
+"""Which run does this process belong to? Alone, under `trainvitals run`, or one rank of many. Jobs of Slurm: tested in
+tests/trainer/test_slurm_jobs.py.
 
 Ranks of one launch must find the same run without communicating. The first to arrive writes a small file
 next to the runs, named after what all ranks of the launch share; the others read it.
@@ -10,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +19,21 @@ import orjson
 
 from trainvitals import runtime, settings
 from trainvitals.journal import folder, layout, registrations
+from trainvitals.journal.documents.job import find_job
 from trainvitals.journal.documents.run import COMMAND, ENDED, TRAINING, RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.stderr import print_line
 from trainvitals.trainer import joining, ranks, ray_job
+from trainvitals.trainer.facts import format_command
 
 WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
 JUST_NOW_SECONDS = 10.0
 OLD_SECONDS = 86_400.0
 """After this long no rank joins a launch whose run is over, on any machine."""
+
+LAUNCH_VARIABLE = "TRAINVITALS_LAUNCH"
+"""From `trainvitals run` of each rank to its program: their common parent cannot be seen from there."""
 
 _ended: list[Path] = []
 """The runs that have ended in this process: the next one must not join them again."""
@@ -66,12 +72,14 @@ def find_place(
         identity = f"{identity}|{earlier}"
     if resume:
         found = _find_resumable(root, project, name, resume)
-        if found is not None:
-            known = folder.read_run(found)
-            is_begun = identity is not None and (known.launch, known.restarts or 0) == (identity, restarts)
-            if is_begun and not rank.supervises:
-                return Place(found, known.attempt, identity)  # rank 0 of this launch was faster
-            return Place(found, known.attempt + 1, identity)
+    else:
+        found = find_requeued(effective, project, name, sys.orig_argv, identity)
+    if found is not None:
+        known = folder.read_run(found)
+        is_begun = identity is not None and (known.launch, known.restarts or 0) == (identity, restarts)
+        if is_begun and not rank.supervises:
+            return Place(found, known.attempt, identity)  # rank 0 of this launch was faster
+        return Place(found, known.attempt + 1, identity)
     if identity is not None:
         return Place(join_launch(project, name, identity, rank, effective.shared), 1 + restarts, identity)
     if name is None and wrapped:  # a further run of the same command
@@ -166,6 +174,30 @@ def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | 
     return None
 
 
+def find_requeued(
+    effective: settings.Settings, project: Path, name: str | None, argv: Sequence[str], identity: str | None
+) -> Path | None:
+    """The run that this program began before Slurm requeued its job: the same job, step and command. Of several such
+    runs, each is gone on with once, in their order."""
+    job = find_job(os.environ)
+    if not job.slurm or not job.restarts:
+        return None
+    command = format_command(effective, argv)
+    for candidate in folder.list_folders(project.parent):
+        run = folder.find_run(candidate) if candidate.parent == project else None
+        if run is None or (run.job.slurm, run.job.step, run.command) != (job.slurm, job.step, command):
+            continue
+        if name is not None and name != run.name and "name" not in run.edited:
+            continue
+        if identity is not None and run.launch == identity:
+            return candidate  # rank 0 was faster
+        if run.job.restarts < job.restarts and (
+            identity is not None or joining.take_requeued(candidate, run.attempt + 1)
+        ):
+            return candidate
+    return None
+
+
 def find_last_step(run: Path, rank: ranks.Rank) -> int:
     """The step this participant logged last in the newest attempt that logged any, -1 if none is known."""
     found: dict[int, int] = {}
@@ -210,6 +242,8 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     """The same text in every rank of one launch and in no other launch, as far as can be known; None if alone."""
     if rank.launch:
         return rank.launch
+    if rank.launcher in ranks.SEPARATE and environ.get(LAUNCH_VARIABLE):
+        return environ[LAUNCH_VARIABLE]
     if rank.world_size <= 1 and not rank.has_other_roles:
         return None
     key = ranks.launch_key(environ) or ""
@@ -219,6 +253,13 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
         launcher = _find_launcher(rank, environ)
         parts += [runtime.host_name(), str(launcher), str(runtime.process_start(launcher))]
     return "|".join(parts) if any(parts) else None
+
+
+def find_wrapped_launch(effective: settings.Settings, command: Sequence[str], rank: ranks.Rank) -> str | None:
+    """The same text in every `trainvitals run` that a launcher starts for its ranks; None if it starts one."""
+    identity = launch_identity(rank, os.environ) if rank.launcher in ranks.SEPARATE else None
+    # One rank may run several programs, one after the other.
+    return f"{identity}|{format_command(effective, command)}" if identity is not None else None
 
 
 def _find_launcher(rank: ranks.Rank, environ: Mapping[str, str]) -> int:

@@ -19,6 +19,11 @@ def take_lead(run: Path, attempt: int) -> bool:
     return _claim(run, "lead", attempt)
 
 
+def take_requeued(run: Path, attempt: int) -> bool:
+    """Whether this process goes on with the run as this attempt, of those that a requeued job starts again."""
+    return _claim(run, "requeued", attempt)
+
+
 def take_number(run: Path, role: str, attempt: int) -> int:
     """The number of this process within the role, by order of joining."""
     return next(number for number in itertools.count() if _claim(run, Participant(role, number).file_part, attempt))

@@ -14,6 +14,8 @@ from trainvitals.trainer import ray_job
 ROLE_VARIABLE = "TRAINVITALS_ROLE"
 SINGLE = "single"
 """No launcher."""
+SEPARATE = ("slurm", "openmpi", "mvapich", "mpich")
+"""Launchers that may start a `trainvitals run` for each rank."""
 
 
 class Rank(NamedTuple):

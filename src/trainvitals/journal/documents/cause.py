@@ -19,6 +19,11 @@ UNWATCHED = "unwatched"
 GONE = "gone"
 STALLED = "stalled"
 CUT_OFF = "cut_off"
+TIME_LIMIT = "time_limit"
+PREEMPTED = "preempted"
+NODE_FAILED = "node_failed"
+CANCELLED = "cancelled"
+REQUEUED = "requeued"
 OTHER = "other"
 """A sentence of a version that wrote no more than that, or of the user."""
 
@@ -39,6 +44,15 @@ _MEMORY = {
     "group": "out of memory: killed by the kernel (OOM) at its cgroup memory limit",
     "machine": "out of memory: killed by the kernel (OOM)",
 }
+_BY_SCHEDULER = {
+    OUT_OF_MEMORY: "ran out of memory",
+    TIME_LIMIT: "reached its time limit",
+    PREEMPTED: "was preempted",
+    NODE_FAILED: "lost a node",
+    CANCELLED: "was cancelled",
+    REQUEUED: "was requeued",
+}
+"""What a scheduler did to the job in `detail`."""
 _BEFORE = {"stalled": "; was stalled before", "hung": "; was hung before"}
 
 
@@ -48,7 +62,7 @@ class Cause(Document):
 
     kind: str = entry(text, OTHER)
     detail: str = entry(text, "")
-    """The exception in one line, the text of `sys.exit`, or where a stalled rank is."""
+    """The exception in one line, the text of `sys.exit`, where a stalled rank is, or the job that a scheduler ended."""
     exception: str = entry(text, "")
     """The class of the exception."""
     signal: str | None = entry(text, None)
@@ -95,6 +109,8 @@ class Cause(Document):
         if self.kind == SIGNAL:
             words = f" ({_SIGNALS[self.signal]})" if self.signal in _SIGNALS else ""
             return f"killed by {self.signal}{words}"
+        if self.kind in _BY_SCHEDULER and self.detail:
+            return f"{self.detail} {_BY_SCHEDULER[self.kind]}"
         if self.kind == OUT_OF_MEMORY:
             sentence = _MEMORY.get(self.memory, _MEMORY["machine"])
             return sentence if self.signal else f"probably {sentence} (exit status unknown)"

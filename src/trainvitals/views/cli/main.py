@@ -45,6 +45,7 @@ _OWN = (
     CommandRow("alerts", "trainvitals.views.cli.alerts", "list, test, silence, acknowledge and replay alerts"),
     CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and how to fix it"),
     CommandRow("agent", "trainvitals.views.cli.agent", "start, inspect and stop the agent of this machine"),
+    CommandRow("slurm", "trainvitals.views.cli.slurm", "tell the runs of a Slurm job how it ended"),
     CommandRow("prometheus", "trainvitals.views.cli.prometheus", "print Prometheus rules and scrape configuration"),
     CommandRow("grafana", "trainvitals.views.cli.grafana", "print Grafana dashboards"),
     CommandRow("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),

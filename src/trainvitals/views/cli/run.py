@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainvitals import runtime
 from trainvitals.errors import SettingError, TrainvitalsError
@@ -30,6 +31,9 @@ from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.exporter_flags import add_exporter_flags, add_mirror_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.start_run import FLAG, create_folder, explain_unknown_gpus, register, write_run
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.ranks import Rank
 
 DESCRIPTION = (
     "Run a program and monitor it: hardware, processes, and training, which is detected automatically with PyTorch "
@@ -89,7 +93,7 @@ def execute(arguments: argparse.Namespace) -> int:
         program.release()
     except CannotStart as error:
         if watched:
-            watched.withdraw()
+            watched.withdraw(error.code)
         print_line(error.message)
         if error.hint:
             print_error(f"  {error.hint}")
@@ -126,7 +130,8 @@ class CommandRun:
     """The run of the program, as seen from outside."""
 
     def __init__(self, arguments: argparse.Namespace, settings: Settings, command: list[str]) -> None:
-        from trainvitals.trainer import facts
+        from trainvitals.trainer import facts, join
+        from trainvitals.trainer.ranks import find_rank
 
         name = redact_text(arguments.name or name_of(command))
         self._settings = settings
@@ -135,9 +140,16 @@ class CommandRun:
         self._warned_unknown = settings.gpus is None
         self._mode = settings.file_mode
         project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
-        self.folder = project / run_folder.new_run_id(name)
+        rank = find_rank(os.environ)
+        launch = join.find_wrapped_launch(settings, command, rank)
+        self._leads = launch is None or rank.rank == 0
+        self.folder = self._find_folder(project, name, command, rank, launch)
+        self._before = run_folder.find_run(self.folder) if self._leads else None
+        self._attempt = self._before.attempt + 1 if self._before is not None else 1
         self._correlation_id = facts.correlation_id(os.environ)
         self.environ = make_environment(arguments, self.folder, self._correlation_id)
+        if launch is not None:
+            self.environ[join.LAUNCH_VARIABLE] = launch
         if settings.dashboard:
             self.environ[dashboard.RUNNING] = "1"
         if settings.autostart:
@@ -149,6 +161,9 @@ class CommandRun:
             name=name,
             facts=facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
             pid=None,
+            attempt=self._attempt,
+            before=self._before,
+            launch=launch,
             correlation_id=self._correlation_id,
             tags=[redact_text(tag) for tag in arguments.tag],
             notes=redact_text(arguments.notes),
@@ -157,25 +172,43 @@ class CommandRun:
         )
         create_folder(self.folder, settings, FLAG)
 
+    def _find_folder(self, project: Path, name: str, command: list[str], rank: Rank, launch: str | None) -> Path:
+        """A new one, unless another rank of the launch, or the job before Slurm requeued it, has begun the run."""
+        from trainvitals.trainer import join
+
+        requeued = join.find_requeued(self._settings, project, name, command, launch)
+        if requeued is not None:
+            return requeued
+        if launch is not None:
+            return join.join_launch(project, name, launch, rank, self._settings.shared)
+        return project / run_folder.new_run_id(name)
+
     def begin(self, pid: int) -> None:
-        """Write the run down and have it watched, before the program does anything."""
+        """Write the run down and have it watched, before the program does anything. Of several ranks, the first does
+        so; the program of each other one joins the run itself."""
         try:
-            write_run(self.folder, replace(self._file, process=Process.of(pid)), self._settings, FLAG)
-            self._written = True
-            self._registered = register(
-                new_registration(
-                    self.folder,
-                    pid,
-                    kind=COMMAND,
-                    correlation_id=self._correlation_id,
-                    settings=self._settings.as_json(),
-                    console=tuple(console.find_files()) if self._settings.console != "off" else (),
-                )
-            )
+            if self._leads:
+                self._write(pid)
             if self._settings.agent and not runtime.ensure_agent():
                 print_line("the agent could not be started, hardware is not monitored: trainvitals doctor")
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
             print_line(f"this run is not monitored: {error}")
+
+    def _write(self, pid: int) -> None:
+        file = replace(self._file, process=Process.of(pid))
+        write_run(self.folder, file, self._settings, FLAG, self._before)
+        self._written = True
+        self._registered = register(
+            new_registration(
+                self.folder,
+                pid,
+                kind=COMMAND,
+                attempt=self._attempt,
+                correlation_id=self._correlation_id,
+                settings=self._settings.as_json(),
+                console=tuple(console.find_files()) if self._settings.console != "off" else (),
+            )
+        )
 
     def look_after_agent(self) -> None:
         """Start the agent again if it died; it catches up from the folder."""
@@ -206,13 +239,16 @@ class CommandRun:
             self._warned_unknown = True
             print_line(text)
 
-    def withdraw(self) -> None:
-        """The program could not be started: there was no run."""
+    def withdraw(self, code: int) -> None:
+        """The program could not be started: there was no run, or no other attempt of it."""
         import shutil
 
         if self._registered is not None:
             self._registered.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._before is None and self._leads:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self._written:
+            write_end(self.folder, Ended(code, None), self._mode)
 
     def finish(self, ended: Ended) -> None:
         """Write how it ended, wait a moment for the agent to finish, and print a summary."""
