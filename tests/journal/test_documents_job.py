@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainvitals.journal.documents.job import LABELS, Job, find_job
 from trainvitals.journal.documents.run import RunFile
-from trainvitals.journal.job_variables import LONGEST, count_requeues, parse_pairs
+from trainvitals.journal.job_variables import LONGEST, parse_pairs
 
 TASK = {
     "SLURM_JOB_ID": "4711",
@@ -70,10 +70,6 @@ def test_without_a_scheduler_there_is_nothing() -> None:
     assert (
         str(find_job({"PBS_JOBID": "7.head"})) == "PBS job 7.head" and str(find_job({"LSB_JOBID": "8"})) == "LSF job 8"
     )
-
-
-def test_an_epilog_names_the_requeues_otherwise() -> None:
-    assert count_requeues({"SLURM_JOB_RESTART_COUNT": "2"}) == 2 and count_requeues({"SLURM_RESTART_COUNT": "-1"}) == 0
 
 
 def test_labels_are_read_as_kubernetes_writes_them_and_none_is_endless() -> None:

@@ -19,6 +19,7 @@ from trainvitals.journal.documents.cause import (
     Cause,
 )
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder import read_run
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.job_ends import find_runs_of, note_job_end
@@ -63,9 +64,9 @@ def test_only_a_run_that_does_not_know_better_is_told(
 
 
 def test_an_attempt_after_the_requeue_is_left_alone(tmp_path: Path) -> None:
-    folder = make(tmp_path / "p" / "run", "running", job={"slurm": "4711", "restarts": 1})
-    assert not note_job_end(folder, LIMIT, restarts=0) and read_run(folder).status == "running"
-    assert note_job_end(folder, LIMIT, restarts=1)
+    folder = make(tmp_path / "p" / "run", "running", started=format_time(1000.0))
+    assert not note_job_end(folder, LIMIT, ended=999.0) and read_run(folder).status == "running"
+    assert note_job_end(folder, LIMIT, ended=1001.0)
 
 
 def test_the_runs_of_a_job_are_found_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.documents.cause import EXIT_CODE, GONE, SIGNAL, UNKNOWN, UNWATCHED, Cause
 from trainvitals.journal.documents.rows import new_event
 from trainvitals.journal.documents.run import RunFile
-from trainvitals.journal.encoding import encode_line
+from trainvitals.journal.encoding import encode_line, parse_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
@@ -32,14 +32,14 @@ def find_runs_of(job: str, folders: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
-def note_job_end(folder: Path, cause: Cause, restarts: int | None = None) -> bool:
-    """Write why its job ended into the run; whether it was. A run that ended by itself keeps its end, and an attempt
-    that Slurm has started since is left alone (`restarts` is how often it had by then). Raises OSError."""
+def note_job_end(folder: Path, cause: Cause, ended: float | None = None) -> bool:
+    """Write why its job ended into the run; whether it was. A run that ended by itself keeps its end, as does
+    an attempt that began after the job `ended` (seconds since 1970): it is that of the requeued job. Raises OSError."""
     is_noted = False
 
     def end(run: RunFile) -> RunFile | None:
         nonlocal is_noted
-        is_noted = not (restarts is not None and run.placed.restarts != restarts) and _is_open(run)
+        is_noted = (ended is None or (parse_time(run.started) or 0.0) <= ended) and _is_open(run)
         if not is_noted:
             return None
         if run.is_over and not run.tentative:

@@ -44,8 +44,8 @@ def read_variables(environ: Mapping[str, str], *, in_pod: bool | None = None) ->
 
 
 def count_requeues(environ: Mapping[str, str]) -> int:
-    """How often Slurm has requeued the job; an epilog has it under another name than the job."""
-    count = environ.get("SLURM_RESTART_COUNT") or environ.get("SLURM_JOB_RESTART_COUNT") or "0"
+    """How often Slurm has requeued the job."""
+    count = environ.get("SLURM_RESTART_COUNT", "")
     return int(count) if re.fullmatch(r"[0-9]{1,6}", count) else 0
 
 

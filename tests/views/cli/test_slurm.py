@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from trainvitals.views.cli.slurm import is_first_node
 
@@ -40,14 +40,15 @@ class Slurm:
 
     def answer(self, program: str, *, json_text: str = "", text: str = "") -> None:
         """`json_text` if JSON is asked for; without either it fails, as for a job that is not known."""
-        for name, content in (("json", json_text), ("text", text)):
-            (self.programs / f"{program}.{name}").write_text(content)
         script = (
             '#!/bin/sh\nkind=text; for word in "$@"; do [ "$word" = --json ] && kind=json; done\n'
             '[ -s "$0.$kind" ] || { echo "slurm_load_jobs error" >&2; exit 1; }\ncat "$0.$kind"\n'
         )
-        (self.programs / program).write_text(script)
-        (self.programs / program).chmod(0o755)
+        for name, content in ((f"{program}.json", json_text), (f"{program}.text", text), (program, script)):
+            new = self.programs / "new"
+            new.write_text(content)
+            new.chmod(0o755)
+            new.replace(self.programs / name)  # somebody may be asking
 
     def die(self) -> Path:
         """A training in the job is killed, and so is everything that could have said why."""
@@ -65,7 +66,7 @@ class Slurm:
         return folder
 
     def epilog(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        given = {"SLURM_JOB_ID": "4711", "SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_JOB_RESTART_COUNT": "0"}
+        given = {"SLURM_JOB_ID": "4711", "SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_NODELIST": "vm"}
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         done: subprocess.CompletedProcess[str] = self.machine.run(
             "slurm", "epilog", *arguments, environ=given | environ | {"PATH": path}
@@ -104,6 +105,7 @@ def test_a_run_that_slurm_killed_knows_why_and_shows_it(slurm: Slurm) -> None:
         ({"text": TEXT.format(state="COMPLETING", reason="TimeLimit")}, "reached its time limit"),
         ({"text": TEXT.format(state="REQUEUED", reason="None")}, "was requeued"),
         ({"text": TEXT.format(state="COMPLETED", reason="None")}, None),
+        ({}, None),
         ({"text": TEXT.format(state="FAILED", reason="NonZeroExitCode")}, None),
     ],
 )
@@ -114,6 +116,29 @@ def test_every_way_in_which_scontrol_answers(slurm: Slurm, answers: dict[str, st
     told = slurm.epilog().stdout
     assert told == (f"{folder.name}: Slurm job 4711 {expected}\n" if expected else told)
     assert expected or "nothing to tell its runs" in told
+
+
+@pytest.mark.parametrize(
+    ("accounting", "after", "expected"),
+    [
+        ("", "CANCELLED", "was cancelled"),
+        ("", "PENDING", "was requeued"),
+        ("PREEMPTED\nPENDING\n", "PENDING", "was preempted"),
+        ("PREEMPTED\nTIMEOUT\n", "COMPLETED", "reached its time limit"),
+    ],
+)
+def test_what_slurm_says_only_after_the_epilog_is_waited_for(
+    slurm: Slurm, accounting: str, after: str, expected: str
+) -> None:
+    """As Debian's Slurm 22.05 did: COMPLETING, and no more, until the epilog is over."""
+    folder = slurm.die()
+    slurm.answer("scontrol", text=TEXT.format(state="COMPLETING", reason="None"))
+    slurm.answer("sacct")
+    done = slurm.epilog()
+    assert (done.returncode, done.stdout) == (0, "")
+    slurm.answer("sacct", text=accounting)
+    slurm.answer("scontrol", text=TEXT.format(state=after, reason="None"))
+    wait_until(lambda: expected in (folder / "run.json").read_text(), f"{expected} in run.json")
 
 
 def test_afterwards_anybody_may_ask_what_the_accounting_knows(slurm: Slurm) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from trainvitals.journal.documents.cause import (
 )
 from trainvitals.journal.documents.job import Job
 from trainvitals.journal.job_ends import find_runs_of, note_job_end
-from trainvitals.journal.job_variables import count_requeues
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, resolve_settings
 
 ASK_SECONDS = 20.0
+WAIT_SECONDS = 90.0
+WAIT_INTERVAL = 2.0
 KINDS = {
     "TIMEOUT": TIME_LIMIT,
     "DEADLINE": TIME_LIMIT,
@@ -39,10 +41,12 @@ KINDS = {
     "CANCELLED": CANCELLED,
     "REQUEUED": REQUEUED,
     "REQUEUE_HOLD": REQUEUED,
+    "PENDING": REQUEUED,
 }
-"""States in which Slurm, not the program, ended the job."""
+"""States after which Slurm, not the program, has ended the job."""
+COMPLETING = "COMPLETING"
 _REASONS = {"TimeLimit": "TIMEOUT", "OutOfMemory": "OUT_OF_MEMORY", "NodeDown": "NODE_FAIL", "DeadLine": "DEADLINE"}
-"""While an epilog runs, the state alone may be COMPLETING."""
+"""Known before the state is."""
 
 
 def _add_epilog(parser: Parser) -> None:
@@ -53,7 +57,7 @@ def _add_epilog(parser: Parser) -> None:
 
 
 def _epilog(arguments: argparse.Namespace) -> int:
-    if "epilog" not in os.environ.get("SLURM_SCRIPT_CONTEXT", ""):
+    if not _is_epilog():
         return _tell(arguments)
     try:
         return _tell(arguments)
@@ -62,28 +66,57 @@ def _epilog(arguments: argparse.Namespace) -> int:
         return 0
 
 
+def _is_epilog() -> bool:
+    return os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith("epilog")
+
+
 def _tell(arguments: argparse.Namespace) -> int:
+    now = time.time()
     job = arguments.job or os.environ.get("SLURM_JOB_ID", "")
     if not re.fullmatch(r"[0-9]{1,20}", job):
         raise UsageError("which job? name its id, or run this as an epilog of Slurm, which sets SLURM_JOB_ID")
     if not is_first_node(os.environ):
         return 0  # Slurm asks for few requests in epilogs, and one is enough
-    state = (arguments.state or ask_state(job) or "").upper()
-    kind = KINDS.get(state)
+    state = arguments.state or ask_state(job)
+    if state == COMPLETING and _is_epilog():
+        if not detach():
+            return 0
+        state = wait_for_state(job)
+    kind = KINDS.get((state or "").upper())
     if kind is None:
         print(f"Slurm job {job}: {state or 'state unknown'}, nothing to tell its runs")
         return 0
     become_user(os.environ)
     cause = Cause(kind=kind, detail=str(Job(slurm=job)))
-    of_job = "SLURM_JOB_RESTART_COUNT" in os.environ and not arguments.job
-    restarts = count_requeues(os.environ) if of_job else None
     runs = find_runs_of(job, [*_registered(), *run_folder.list_folders(Path(resolve_settings(arguments).dir))])
     for folder in runs:
-        told = note_job_end(folder, cause, restarts)
+        told = note_job_end(folder, cause, now if _is_epilog() else None)
         print(f"{folder.name}: {cause if told else 'its end is known already'}")
     if not runs:
         print(f"Slurm job {job}: {state}, no run found")
     return 0
+
+
+def detach() -> bool:
+    """Whether this is the process that goes on: until its epilog is over, Slurm itself does not say how a job ended."""
+    if os.fork():
+        return False
+    os.setsid()  # Slurm kills what an epilog leaves in its process group
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    return True
+
+
+def wait_for_state(job: str) -> str | None:
+    """How the job ended, once its epilogs are over; None if that takes too long."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(WAIT_INTERVAL)
+        state = ask_state(job)
+        if state not in (COMPLETING, None):
+            return state
+    return None
 
 
 def _registered() -> list[Path]:
@@ -96,7 +129,7 @@ def _registered() -> list[Path]:
 
 def is_first_node(environ: Mapping[str, str]) -> bool:
     """Whether this is the first node of the job, or not an epilog of a node at all."""
-    node, nodes = environ.get("SLURMD_NODENAME"), environ.get("SLURM_JOB_NODELIST")
+    node, nodes = environ.get("SLURMD_NODENAME"), environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
     if not node or not nodes or environ.get("SLURM_SCRIPT_CONTEXT") != "epilog_slurmd":
         return True
     first = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodes)
@@ -104,24 +137,30 @@ def is_first_node(environ: Mapping[str, str]) -> bool:
 
 
 def ask_state(job: str) -> str | None:
-    """How Slurm says the job ended; None if nobody knows."""
-    return next((state for state in _list_states(job) if state in KINDS), None)
+    """How Slurm says the job ended: one of KINDS, or COMPLETING, or another state; None if nobody knows."""
+    states = [*_ask_controller(job)]
+    found = next((state for state in states if state in KINDS), None)
+    if found is not None and KINDS[found] != REQUEUED:
+        return found
+    # The accounting also knows why a job was requeued, and older jobs: "CANCELLED by 1000".
+    lines = _ask("sacct", "-j", job, "-X", "-D", "-n", "-P", "-o", "State").splitlines()
+    known = [word for line in lines for word in line.split()[:1] if word in KINDS and KINDS[word] != REQUEUED]
+    return next(reversed(known), found or next(iter(states), None))
 
 
-def _list_states(job: str) -> Iterator[str]:
-    described = _ask("scontrol", "show", "job", job, "--json")
+def _ask_controller(job: str) -> Iterator[str]:
+    described = _ask("scontrol", "--json", "show", "job", job)
     try:
-        known = json.loads(described)["jobs"][0]
-        states = known["job_state"]
-        yield from [states] if isinstance(states, str) else map(str, states)
-        yield _REASONS.get(str(known.get("state_reason")), "")
-    except (ValueError, LookupError, TypeError):
-        pass  # an old Slurm, or one that was built without JSON
-    line = _ask("scontrol", "show", "job", "-o", job)
-    found = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
-    yield from (found.get("JobState", ""), _REASONS.get(found.get("Reason", ""), ""))
-    # "CANCELLED by 1000"
-    yield (_ask("sacct", "-j", job, "-X", "-n", "-P", "-o", "State").split() or [""])[0]
+        found = json.loads(described)["jobs"][0]
+        states, reason = found["job_state"], str(found.get("state_reason"))
+        states = [states] if isinstance(states, str) else list(map(str, states))
+    except (ValueError, LookupError, TypeError):  # an older Slurm, or one that was built without JSON
+        line = _ask("scontrol", "show", "job", "-o", job)
+        pairs = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+        states, reason = [pairs[name] for name in ("JobState",) if name in pairs], pairs.get("Reason", "")
+    if reason in _REASONS:
+        yield _REASONS[reason]
+    yield from states
 
 
 def _ask(*command: str) -> str:
