@@ -119,6 +119,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 def test_nan_is_told_once_with_what_to_do_and_a_killed_training_too(place: Place) -> None:
+    place.environment["SLURM_JOB_ID"] = "4711"
     place.agent()
     training = place.train(
         "for step in range(60):\n"
@@ -133,6 +134,7 @@ def test_nan_is_told_once_with_what_to_do_and_a_killed_training_too(place: Place
     training.wait()
     died = place.wait_for_message("process_died")
     assert "SIGKILL" in died["message"]
+    assert (died["job"], died["job_labels"]) == ("Slurm job 4711", {"slurm_job_id": "4711"})
     # The receiver has the message before the agent has written so.
     wait_until(
         lambda: Counter(row["result"] for row in place.rows() if "delivery" in row)["delivered"] >= 2,

@@ -169,6 +169,7 @@ def test_workers_log_as_ranks_and_what_they_report_is_beside_it(cluster: Cluster
     assert file.config is not None
     assert (file.config["from"], file.project, file.tags) == ("the loop", "restarted", ("ray",))
     assert file.command is not None and "train.py" in file.command
+    assert file.job.ray and f" job {file.job.ray} " in (file.launch or "")
 
 
 def test_each_worker_is_known_with_its_process_its_node_and_its_gpu(cluster: Cluster) -> None:

@@ -31,7 +31,7 @@ def test_a_task_of_an_array_is_told_with_all_that_slurm_says() -> None:
     job = find_job(TASK)
     assert (job.slurm, job.array, job.restarts, str(job)) == ("4711", "4700_3", 1, "Slurm job 4711")
     assert job.facts() == [
-        ("Slurm job", "4711, task 4700_3, step 0, name sweep, partition gpu, account vision, requeued 1 time"),
+        ("Slurm job", "4711, task 4700_3, partition gpu, account vision, name sweep, step 0, requeued 1 time"),
         ("Slurm nodes", "gpu[01-02]"),
     ]
     assert Job.parse(job.as_json()) == job
@@ -41,9 +41,9 @@ def test_a_pod_is_told_with_its_namespace_node_and_labels() -> None:
     job = find_job(POD)
     assert str(job) == "pod vision/trainer-0"
     assert job.facts() == [
-        ("Pod", "vision/trainer-0, container training"),
+        ("pod", "vision/trainer-0, container training"),
         ("Kubernetes node", "gke-1"),
-        ("Pod labels", "team=vision, queue=gold"),
+        ("pod labels", "team=vision, queue=gold"),
     ]
     assert find_job(POD | {"POD_NAME": "better"}).pod == "better"
 
@@ -57,6 +57,7 @@ def test_a_job_in_a_pod_is_both() -> None:
         "slurm_array": "4700_3",
         "slurm_partition": "gpu",
         "slurm_account": "vision",
+        "ray_job_id": "",
         "pod": "trainer-0",
         "namespace": "vision",
         "container": "training",

@@ -49,6 +49,7 @@ def note_job_end(folder: Path, cause: Cause, ended: float | None = None) -> bool
     mode = (folder / layout.RUN_FILE).stat().st_mode & 0o777
     run_folder.change_run(folder, end, mode)
     if is_noted:
+        (folder / layout.FINDINGS_FILE).unlink(missing_ok=True)  # made of the end that it had
         event = new_event(JOB_ENDED, str(cause), severity="critical", host=runtime.host_name())
         writer = LineWriter(folder, FileName("events", 1, "", pid=os.getpid()), mode=mode)
         writer.append(encode_line(event.as_json()))

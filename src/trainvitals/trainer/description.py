@@ -60,6 +60,8 @@ def describe(
         correlation_id=facts.correlation_id(os.environ),
         tags=[redact_text(str(tag)) for tag in tags],
     )
+    if rank.launch:
+        known["job"] = replace(run.job, ray=ray_job.job_id_of(rank.launch))
     return replace(run, **{key: value for key, value in known.items() if value is not None})
 
 

@@ -104,6 +104,11 @@ def job_launch(ray: Any) -> str:
     return f"ray {context.get_session_name()} job {context.get_job_id()}"
 
 
+def job_id_of(launch: str) -> str:
+    """Ray's id of the job that a launch belongs to."""
+    return launch.split(" ")[3]
+
+
 def is_job(launch: str) -> bool:
     """Whether it is a whole job, not one training or trial of it."""
     return len(launch.split(" ", 4)) == 4

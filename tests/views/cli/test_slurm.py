@@ -81,6 +81,7 @@ def slurm(machine: Any) -> Slurm:
 
 def test_a_run_that_slurm_killed_knows_why_and_shows_it(slurm: Slurm) -> None:
     folder = slurm.die()
+    slurm.machine.run("diagnose", folder.name, "--keep")
     slurm.answer("scontrol", json_text=as_json(["TIMEOUT", "COMPLETING"], "TimeLimit"))
     done = slurm.epilog()
     assert (done.returncode, done.stdout) == (0, f"{folder.name}: Slurm job 4711 reached its time limit\n")
@@ -88,7 +89,8 @@ def test_a_run_that_slurm_killed_knows_why_and_shows_it(slurm: Slurm) -> None:
     listed = slurm.machine.run("runs", "slurm:4711", "status:killed").stdout
     assert "time limit" in listed
     shown = slurm.machine.run("runs", "show", folder.name).stdout
-    assert "slurm" in shown and "4711" in shown and "Slurm job 4711 reached its time limit" in shown
+    assert "slurm     4711" in shown and "Slurm job 4711 reached its time limit" in shown
+    assert "Time limit reached" in shown, "what was diagnosed before is not shown any more"
     found = json.loads(slurm.machine.run("diagnose", folder.name, "--json").stdout)
     assert "end.time_limit" in json.dumps(found)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -273,6 +274,23 @@ def test_the_overview_shows_who_is_on_which_gpu_and_the_driver(fake_nvml) -> Non
         text = as_text(snapshot, View(), width, height)
         assert snapshot.driver in text and "3 processes on the GPUs" in text
     assert f"{os.getpid()}" in as_text(snapshot, View(), 120, 40)
+
+
+def test_the_job_of_a_process_on_a_gpu_is_shown_whoever_started_it(fake_nvml) -> None:  # type: ignore[no-untyped-def]
+    process = subprocess.Popen(["sleep", "600"], env={"SLURM_JOB_ID": "4711", "PATH": os.environ["PATH"]})
+    try:
+        fake_nvml.script(f"count = 1\ngpu.0.procs = C:{process.pid}:4Gi:55\n")
+        fake_nvml.load()
+        feed = Feed(TopOptions(sources=("nvidia",), interval=0.1))
+        overview = until(feed, lambda s: s.on_gpus)
+        feed.want(Request(page="processes"))
+        listed = until(feed, lambda s: any(row.gpus for row in s.processes))
+        feed.stop()
+    finally:
+        process.kill()
+        process.wait()
+    assert "Slurm job 4711" in as_text(overview, View(), 120, 40)
+    assert "Slurm job 4711" in as_text(listed, View(page="processes"), 160, 40)
 
 
 def test_processes_on_gpus_fold_into_one_line_where_there_is_no_room() -> None:

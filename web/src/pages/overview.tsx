@@ -99,7 +99,7 @@ function short(value: Value): string {
   return number !== null && Number.isFinite(number) ? formatShort(number) : formatValue(value);
 }
 
-const SHOWN_JOBS = ["Slurm job", "PBS job", "LSF job", "Pod"];
+const SHOWN_JOBS = ["Slurm job", "PBS job", "LSF job", "Ray job", "pod"];
 
 function Facts({ known }: { known: Run }) {
   const metric = (name: string) => {

@@ -1,4 +1,4 @@
-"""What a scheduler knows a run or a process as: a job of Slurm, PBS or LSF, a pod of Kubernetes, often both.
+"""What a scheduler knows a run or a process as: a job of Slurm, PBS, LSF or Ray, a pod of Kubernetes, or two of them.
 
 The only home of these facts: in run.json, of the processes on a GPU, and wherever they are shown, searched or exported.
 """
@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from trainvitals.journal.documents.fields import Document, entry, mapping_of, text, whole
 from trainvitals.journal.job_variables import read_variables
 
-LABELS = ("slurm_job_id", "slurm_array", "slurm_partition", "slurm_account", "pod", "namespace", "container", "node")
-"""Of series and messages."""
-
-_TITLES = (("slurm", "Slurm job"), ("pbs", "PBS job"), ("lsf", "LSF job"))
+_TITLES = (("slurm", "Slurm job"), ("pbs", "PBS job"), ("lsf", "LSF job"), ("ray", "Ray job"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +33,8 @@ class Job(Document):
     """How often Slurm has requeued the job."""
     pbs: str = entry(text, "")
     lsf: str = entry(text, "")
+    ray: str = entry(text, "")
+    """Ray's id of the job, in which there may be several trainings."""
     pod: str = entry(text, "")
     namespace: str = entry(text, "")
     container: str = entry(text, "")
@@ -60,12 +59,13 @@ class Job(Document):
         return f"{self.namespace}/{self.pod}" if self.namespace and self.pod else self.pod
 
     def label_values(self) -> dict[str, str]:
-        """By the names of LABELS; what is not known is empty."""
+        """Of series and messages; what is not known is empty."""
         return {
             "slurm_job_id": self.slurm,
             "slurm_array": self.array,
             "slurm_partition": self.partition,
             "slurm_account": self.account,
+            "ray_job_id": self.ray,
             "pod": self.pod,
             "namespace": self.namespace,
             "container": self.container,
@@ -84,22 +84,23 @@ class Job(Document):
             yield "Slurm nodes", self.nodes
         if self.pod:
             inside = f", container {self.container}" if self.container else ""
-            yield "Pod", f"{self.full_pod}{inside}"
+            yield "pod", f"{self.full_pod}{inside}"
         if self.node:
             yield "Kubernetes node", self.node
         if self.labels:
-            yield "Pod labels", ", ".join(f"{key}={value}" for key, value in self.labels.items())
+            yield "pod labels", ", ".join(f"{key}={value}" for key, value in self.labels.items())
 
     def _describe_slurm(self) -> Iterator[str]:
         if self.array:
             yield f"task {self.array}"
-        if self.step:
-            yield f"step {self.step}"
-        for title in ("name", "partition", "account"):
+        for title in ("partition", "account", "name", "step"):
             if value := getattr(self, title):
                 yield f"{title} {value}"
         if self.restarts:
             yield f"requeued {self.restarts} {'time' if self.restarts == 1 else 'times'}"
+
+
+LABELS = tuple(Job().label_values())
 
 
 def find_job(environ: Mapping[str, str], *, in_pod: bool | None = None) -> Job:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a summary needs no numpy
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
 TAIL_BYTES = 64 << 10
-_SHORT = {"Slurm job": "slurm", "Slurm nodes": "nodes", "Kubernetes node": "node", "Pod labels": "labels"}
+_SHORT = {"Slurm job": "slurm", "Slurm nodes": "nodes", "Kubernetes node": "node", "pod labels": "labels"}
 """Titles of what a scheduler knows, as wide as the others here."""
 _SHOWN_EVENTS = 5
 _SHOWN_LINES = 5

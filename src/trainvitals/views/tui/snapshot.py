@@ -77,8 +77,6 @@ class ProcessRow:
     pid: int
     command: str
     user: str = ""
-    job: str = ""
-    """What a scheduler knows it as: `Slurm job 4711`, `pod vision/trainer-0`."""
     gpus: tuple[str, ...] = ()
     run: str = ""
     participant: Participant | None = None
@@ -92,6 +90,8 @@ class ProcessRow:
     """Seconds since it started."""
     start: float | None = None
     """Distinguishes it from a later process with the same pid; in the platform's unit."""
+    job: str = ""
+    """What a scheduler knows it as: `Slurm job 4711`, `pod vision/trainer-0`."""
 
 
 @dataclass(frozen=True, slots=True)
