@@ -50,8 +50,8 @@ class Outcome:
 class GatewayProcess:
     """One of several, behind no balancer but chance."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, database: str = "fleet") -> None:
+        self._store = engine.address(database)
         self.port = free_port()
         self.start()
 
@@ -64,7 +64,7 @@ class GatewayProcess:
         return self._process.pid
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "trainvitals", "gateway", "--store", self._engine.address("fleet")]
+        command = [sys.executable, "-m", "trainvitals", "gateway", "--store", self._store]
         self._process = subprocess.Popen([*command, "--port", str(self.port)], stderr=subprocess.DEVNULL)
 
     def kill(self) -> None:

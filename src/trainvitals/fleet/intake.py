@@ -1,4 +1,4 @@
-"""Frames that came over the wire as rows of the store. Tested in tests/fleet/test_intake.py."""
+"""Frames that came over the wire as rows of the store. Tested in tests/fleet/test_store_reader.py."""
 
 from __future__ import annotations
 

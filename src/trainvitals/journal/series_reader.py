@@ -1,7 +1,7 @@
 """The numbers of a run: from files of lines and from sealed segments, wherever these are kept.
 
 `JournalFiles` gives the files: those of a folder (`folder_files`), or those of a fleet's store. What is made of them is
-the same, to the last bit.
+the same, to the last bit. Tested in tests/journal/test_reader.py.
 """
 
 from __future__ import annotations

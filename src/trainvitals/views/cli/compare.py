@@ -15,7 +15,7 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
-from trainvitals.views.cli.hosts import add_hosts, open_far_runs
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
@@ -85,11 +85,12 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError("--fail-on-regression takes a percentage of 0 or more")
     settings = resolve_settings(arguments)
     root = Path(settings.dir)
-    runs = runs if arguments.host else _expand(runs, root)
+    elsewhere = is_elsewhere(arguments, settings)
+    runs = runs if elsewhere else _expand(runs, root)
     if len(runs) < 2:
         raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
     opened: Sequence[tuple[str, Reader]]
-    opened = open_far_runs(runs, arguments, settings) if arguments.host else find_runs(runs, root)
+    opened = open_far_runs(runs, arguments, settings) if elsewhere else find_runs(runs, root)
     found = describe_comparison(opened, [], points=4)
     if arguments.json:
         _print_json(found)

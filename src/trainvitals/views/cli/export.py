@@ -13,7 +13,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
-from trainvitals.views.cli.hosts import add_hosts, open_far_runs
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
@@ -95,7 +95,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     settings = resolve_settings(arguments)
     reader: Reader
-    if arguments.host:
+    if is_elsewhere(arguments, settings):
         if arguments.format == ARCHIVE:
             raise UsageError("an archive is made of a folder of this machine", hint="other formats: --format parquet")
         ((_, reader),) = open_far_runs([arguments.run], arguments, settings)

@@ -1,4 +1,5 @@
-"""`trainvitals gateway`: takes what the agents of a fleet ship, and keeps it in ClickHouse."""
+"""`trainvitals gateway`: takes what the agents of a fleet ship, and keeps it in ClickHouse.
+Tested in tests/fleet/test_serving.py."""
 
 from __future__ import annotations
 

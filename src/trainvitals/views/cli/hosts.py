@@ -1,4 +1,5 @@
-"""`--host`: the runs and the hardware of other machines, for every command that shows any."""
+"""`--host` and `--store`: the runs and the hardware of other machines, and the runs of a fleet, for every command that
+shows any."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from trainvitals.journal.documents.latest import read_agent, read_latest
 from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
+from trainvitals.settings.secrets import is_reference, read_secret
 from trainvitals.stderr import print_error, print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
 
 if TYPE_CHECKING:
-    from trainvitals.journal.contracts import Reader
+    from trainvitals.fleet.store_runs import StoreRuns
+    from trainvitals.journal.contracts import Reader, Runs
     from trainvitals.lab.runs import MachineRuns
     from trainvitals.views.tui.own_sampling import OwnSampling
 
@@ -30,11 +33,22 @@ SAMPLING_SECONDS = 1.0
 
 def add_hosts(parser: Parser) -> None:
     parser.add_argument("--host", metavar="MACHINE", action="append", default=[], help=HELP)
+    parser.add_settings("store")
+
+
+def find_store(arguments: argparse.Namespace, settings: Settings) -> StoreRuns | None:
+    """The runs of a fleet, if a store is set and no machines are asked for instead."""
+    if settings.store is None or arguments.host:
+        return None
+    from trainvitals.fleet.store_runs import open_store
+
+    return open_store(read_secret(settings.store) if is_reference(settings.store) else settings.store)
 
 
 def find_machines(arguments: argparse.Namespace, settings: Settings) -> MachineRuns | None:
-    """Those of the flags, else of the settings; None if that is only this machine, which needs nobody in between."""
-    named: Sequence[str] = arguments.host or settings.hosts
+    """Those of the flags, else of the settings; None if that is only this machine, which needs nobody in between, or a
+    store."""
+    named: Sequence[str] = arguments.host or (settings.hosts if settings.store is None else ())
     if not named or list(named) == ["local"]:
         return None
     from trainvitals.lab.places import parse_places
@@ -47,14 +61,28 @@ def find_machines(arguments: argparse.Namespace, settings: Settings) -> MachineR
     return runs
 
 
+def is_elsewhere(arguments: argparse.Namespace, settings: Settings) -> bool:
+    """Whether runs of other machines, or of a store, are asked for."""
+    return bool(arguments.host) or settings.store is not None
+
+
+def open_elsewhere(arguments: argparse.Namespace, settings: Settings) -> Runs:
+    """The runs of these machines, once they have answered, or those of the store."""
+    store = find_store(arguments, settings)
+    if store is not None:
+        return store
+    machines = find_machines(arguments, settings)
+    if machines is None:  # `--host local`
+        raise UsageError("--host local is what is read without --host")
+    machines.wait()
+    return machines
+
+
 def open_far_runs(
     references: Sequence[str], arguments: argparse.Namespace, settings: Settings
 ) -> list[tuple[str, Reader]]:
-    """The runs of these machines, each under its key; raises RunNotFound, with the machines that cannot be asked."""
-    runs = find_machines(arguments, settings)
-    if runs is None:  # `--host local`
-        raise UsageError("--host local is what is read without --host")
-    runs.wait()
+    """Runs from elsewhere, each under its key; raises RunNotFound, with the machines that cannot be asked."""
+    runs = open_elsewhere(arguments, settings)
     keys = [runs.find(reference) for reference in references]
     if len(set(keys)) < len(keys):
         raise UsageError("the same run is given twice")

@@ -14,7 +14,7 @@ from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
-from trainvitals.views.cli.hosts import add_hosts, open_far_runs
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_search import MAX_COMPARED
 
@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     settings = resolve_settings(arguments)
     runs: Sequence[tuple[str, Reader]]
-    if arguments.host:
+    if is_elsewhere(arguments, settings):
         runs = open_far_runs(arguments.run, arguments, settings)
     else:
         runs = find_runs(arguments.run, Path(settings.dir))

@@ -26,7 +26,14 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
-from trainvitals.views.cli.hosts import add_hosts, find_machines, print_trouble
+from trainvitals.views.cli.hosts import (
+    add_hosts,
+    find_machines,
+    find_store,
+    is_elsewhere,
+    open_elsewhere,
+    print_trouble,
+)
 from trainvitals.views.cli.terminal import (
     SEVERITY_STYLES,
     Cell,
@@ -77,7 +84,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _print_list(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     machines = find_machines(arguments, settings)
-    runs: Runs = machines if machines is not None else FolderRuns(Path(settings.dir))
+    runs: Runs = machines or find_store(arguments, settings) or FolderRuns(Path(settings.dir))
     try:
         parts = parse_search(" ".join(arguments.query))
     except SearchError as error:
@@ -208,9 +215,9 @@ def _show(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     reader: Reader
     runs: Runs = FolderRuns(Path(settings.dir))
-    if arguments.host and (machines := find_machines(arguments, settings)) is not None:
-        machines.wait()
-        runs, reader = machines, machines.open(machines.find(arguments.run))
+    if is_elsewhere(arguments, settings) and arguments.host != ["local"]:
+        runs = open_elsewhere(arguments, settings)
+        reader = runs.open(runs.find(arguments.run))
     else:
         reader = open_run(arguments.run, settings.dir)
     if arguments.patch:

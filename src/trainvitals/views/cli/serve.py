@@ -17,7 +17,7 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines
+from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines, find_store
 from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ trainvitals serve --port 9000 --dir /mnt/shared/runs
 trainvitals serve --link                   # another link to the running server
 trainvitals serve --listen 0.0.0.0         # for other machines too
 trainvitals serve --host gpu1 --host gpu2  # the runs of other machines, over ssh
+trainvitals serve --store clickhouse://ch:8123/trainvitals   # the runs of a fleet
 trainvitals serve --accept wandb,mlflow    # and their clients log here: eval "$(trainvitals serve --client-env)"
 """
 
@@ -86,9 +87,12 @@ def execute(arguments: argparse.Namespace) -> int:
         print(format_client_env(host, port, token))
         return 0
     machines = find_machines(arguments, settings) if not arguments.link else None
-    if machines is not None and arguments.allow_edit:
-        raise UsageError("--allow-edit is for the runs of this machine", hint="leave out --host, or use --host local")
-    runs: Runs = machines if machines is not None else folders
+    store = find_store(arguments, settings) if not arguments.link else None
+    if (machines is not None or store is not None) and arguments.allow_edit:
+        raise UsageError(
+            "--allow-edit is for the runs of this machine", hint="leave out --host and --store, or use --host local"
+        )
+    runs: Runs = machines or store or folders
     if machines is not None and arguments.run is not None:
         machines.wait()
     page = f"#/run/{quote(runs.find(arguments.run))}" if arguments.run is not None else ""
@@ -116,7 +120,7 @@ def execute(arguments: argparse.Namespace) -> int:
         has_own_token=arguments.token_file is not None,
         allow_hosts=tuple(arguments.allow_host),
         editable=folders if arguments.allow_edit else None,
-        far=None if machines is not None else _make_far_side(folders),
+        far=_make_far_side(folders) if runs is folders else None,
         machines=machines,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
@@ -128,7 +132,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if port and taken != port:
         print_line(f"port {port} is in use, using port {taken}")
     door = make_door(options, taken)
-    if machines is None and not root.is_dir():
+    if runs is folders and not root.is_dir():
         print_line(f"{root} does not exist yet: runs appear once there are any")
     if token is None and arguments.allow_edit:
         print_line("without a token, every account of this machine may tag, remove and silence")

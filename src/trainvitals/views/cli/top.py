@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.contracts import RunRef
+from trainvitals.journal.contracts import RunRef, Runs
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
-from trainvitals.views.cli.hosts import add_hosts, find_machines, print_trouble
+from trainvitals.views.cli.hosts import add_hosts, find_machines, find_store, print_trouble
 
 DESCRIPTION = (
     "Hardware and training on one screen. Without RUN: this machine and its active runs; with RUN: that run, live "
-    "or finished; with --host: other machines and their runs. Reads the run folder and the agent's latest samples, or "
-    "samples by itself if no agent is running."
+    "or finished; with --host: other machines and their runs; with --store: the runs of a fleet. Reads the run folder "
+    "and the agent's latest samples, or samples by itself if no agent is running."
 )
 EXAMPLES = """
 trainvitals top                            # this machine
@@ -46,10 +46,12 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     run = None
     machines = find_machines(arguments, settings)
-    if arguments.run is not None and machines is not None:
-        machines.wait()
-        key = machines.find(arguments.run)
-        run = RunRef(machines.describe(key).place, functools.partial(machines.open, key))
+    runs: Runs = machines or find_store(arguments, settings) or FolderRuns(Path(settings.dir))
+    if arguments.run is not None and not isinstance(runs, FolderRuns):
+        if machines is not None:
+            machines.wait()
+        key = runs.find(arguments.run)
+        run = RunRef(runs.describe(key).place, functools.partial(runs.open, key))
     elif arguments.run is not None:
         run = refer_to(run_folder.find(arguments.run, Path(settings.dir)).absolute())
     from trainvitals.conditions import Conditions
@@ -68,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
     feed = Feed(
         TopOptions(
             run=run,
-            runs=machines if machines is not None else FolderRuns(Path(settings.dir)),
+            runs=runs,
             machines=machines,
             interval=settings.interval,
             gpus=wanted_gpus(arguments.gpu, settings),
