@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-fleet bench-model system-packages test-venv try-services clean
+.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-fleet bench-model bench-ship system-packages test-venv try-services clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -55,6 +55,10 @@ bench-faults: test-venv
 # How many of the labelled faults the findings name, and what they say of healthy runs. SEEDS=--seeds=16 for more.
 bench-diagnosis: test-venv
 	$(TEST_VENV)/bin/python benchmarks/diagnosis.py $(SEEDS)
+
+# What shipping runs to a gateway costs the agent.
+bench-ship: test-venv
+	$(TEST_VENV)/bin/python benchmarks/shipping.py
 
 # Whether the verdicts of `trainvitals bench` are right, on real models.
 bench-model: test-venv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from trainvitals.settings import resolve
 STEPS = """
     for step in range(100_000):
         run.log({{"loss": 1.0 / (step + 1), "text": "x" * 200}}, step=step)
-        time.sleep(0.002)
+        time.sleep(0.01)
         if os.path.exists({stop!r}):
             break
     run.finish()
@@ -44,10 +45,15 @@ def read_shipment(folder: Path) -> Shipment:
     return next((status.shipment for status in run_folder.read_statuses(folder)), Shipment())
 
 
+def wait_for_all(folder: Path) -> None:
+    """Until the gateway has the status that says so, too."""
+    wait_until(lambda: read_shipment(folder).complete and folder not in list_unshipped(), "all of the run")
+
+
 def start(machine: Any, address: str, tmp_path: Path, **options: Any) -> tuple[Any, Callable[[], None]]:
     """A training that rotates and seals all the time, and how to end it."""
     stop = tmp_path / "stop"
-    usual: dict[str, Any] = {"rotate_size_mb": 0.1, "gateway_interval": 0.1, "capture_git": False}
+    usual: dict[str, Any] = {"rotate_size_mb": 0.02, "gateway_interval": 0.1, "capture_git": False}
     settings = {"gateway": address, "console": "tee", **usual, **options}
     training = machine.train(STEPS.format(stop=str(stop)), **settings)
     return training, stop.touch
@@ -65,7 +71,7 @@ def test_a_run_is_shipped_while_it_lives_and_complete_when_it_has_ended(
     assert list_unshipped() == [training.folder]
     stop()
     training.wait_for_end()
-    wait_until(lambda: not list_unshipped(), "the rest")
+    wait_for_all(training.folder)
     assert find_differences(training.folder, copy) == []
     found = read_shipment(training.folder)
     assert found.complete and (found.waiting, found.trouble, found.target) == (0, None, honest.address)
@@ -103,12 +109,13 @@ def test_kills_of_both_ends_lose_and_double_nothing(machine: Any, tmp_path: Path
     training.process.wait()
     machine.start_agent()
     training.wait_for_end()
-    wait_until(lambda: not list_unshipped(), "the rest")
+    wait_for_all(training.folder)
     assert find_differences(training.folder, copy) == []
 
 
+@pytest.mark.parametrize("forgets", [False, True])
 def test_a_run_that_ended_without_a_gateway_is_shipped_by_the_next_agent(
-    machine: Any, honest: HonestGateway, tmp_path: Path
+    machine: Any, honest: HonestGateway, tmp_path: Path, forgets: bool
 ) -> None:
     honest.misbehave = lambda *_: (503, {"Retry-After": "0"}, b"")
     agent = machine.start_agent()
@@ -121,11 +128,22 @@ def test_a_run_that_ended_without_a_gateway_is_shipped_by_the_next_agent(
     agent.send_signal(signal.SIGTERM)
     agent.wait()
     assert list_unshipped() == [training.folder] and not honest.copy("p", training.folder.name).folder.exists()
+    if forgets:
+        shutil.rmtree(machine.runtime / "shipping")  # as a reboot may
     honest.misbehave = lambda *_: None
     machine.start_agent()
-    wait_until(lambda: not list_unshipped(), "the run")
+    if forgets:
+        other = machine.train("run.finish()", gateway=honest.address)
+        wait_until(lambda: read_shipment(other.folder).complete, "another run of the same folder")
+    wait_for_all(training.folder)
     assert find_differences(training.folder, honest.copy("p", training.folder.name)) == []
-    assert read_shipment(training.folder).complete
+
+
+def test_an_agent_of_a_node_ships_runs_that_name_no_gateway(machine: Any, honest: HonestGateway) -> None:
+    machine.start_agent("--keep", TRAINVITALS_GATEWAY=honest.address)
+    training = machine.train("run.finish()")
+    wait_for_all(training.folder)
+    assert find_differences(training.folder, honest.copy("p", training.folder.name)) == []
 
 
 def test_a_token_is_asked_for_where_the_training_has_it(machine: Any, honest: HonestGateway, tmp_path: Path) -> None:
@@ -139,8 +157,8 @@ def test_a_token_is_asked_for_where_the_training_has_it(machine: Any, honest: Ho
     again = machine.train("sys.stdin.readline()\nrun.finish()", {"MY_TOKEN": honest.token}, **place)
     wait_until(lambda: read_shipment(again.folder).sent, "the first of the run with a token")
     again.go()
-    wait_until(lambda: read_shipment(again.folder).complete, "the rest of it")
-    wait_until(lambda: list_unshipped() == [training.folder], "its note to be gone")
+    wait_for_all(again.folder)
+    assert list_unshipped() == [training.folder]
     assert find_differences(again.folder, honest.copy("p", again.folder.name)) == []
     for path in (*again.folder.rglob("*"), *machine.runtime.rglob("*")):
         assert not path.is_file() or honest.token.encode() not in path.read_bytes(), path
@@ -165,12 +183,14 @@ def test_notes_of_runs_that_are_gone_are_removed(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
     settings = resolve({"gateway": f"http://127.0.0.1:{free_port()}"}, environ={}, folder=Path("/"))
     first = make_shipping()
-    first.add(tmp_path / "gone", settings, {}, lambda text: None)
+    away, gone = tmp_path / "not mounted" / "p" / "r", tmp_path / "gone"
+    for folder in (away, gone):
+        first.add(folder, settings, {}, lambda text: None)
     first.close()
-    assert list_unshipped() == [tmp_path / "gone"]
     after = make_shipping()
-    assert after.take_up(lambda values: settings) == 1
-    assert not after.busy and list_unshipped() == []
+    assert after.take_up(lambda values: settings) == 2
+    assert list_unshipped() == [away], "a file system may come back"
+    after.close()
 
 
 def test_a_gateway_that_is_away_for_a_day_lets_the_agent_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ class Agent:
             self._sampler.gpu_holders,
             lambda: find_gpus(kubelet.given_devices(), self._sampler.describe()),
         )
-        self._shipping = Shipping(self._host, self._log)
+        self._shipping = Shipping(self._host, self._log, self._settings if keep else None)
         self._exporting = Exporting(
             self._host,
             self._folder,

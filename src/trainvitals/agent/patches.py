@@ -36,6 +36,7 @@ class Patches:
         self._context = context
         self._attempt = 0
         """The last one that was looked at."""
+        self._task: threading.Thread | None = None
 
     def look(self, run: RunFile, attempt: int) -> None:
         """Begin to keep the patch of this attempt, once, if run.json is of it and says that there is one."""
@@ -52,10 +53,15 @@ class Patches:
             return
         about = PatchFile(attempt=attempt, captured=format_time(), commit=commit, limit_kb=limit_kb)
         is_late = time.time() - (parse_time(run.started) or 0.0) > LATE_SECONDS
-        task = threading.Thread(
+        self._task = threading.Thread(
             target=self._keep, args=(about, Path(root), is_late), name=f"patch {self._context.run_id}", daemon=True
         )
-        task.start()
+        self._task.start()
+
+    def wait(self, seconds: float) -> None:
+        """Until what was begun is kept, at most so long."""
+        if self._task is not None:
+            self._task.join(seconds)
 
     def _keep(self, about: PatchFile, root: Path, is_late: bool) -> None:
         try:

@@ -169,7 +169,8 @@ class WatchedRun:
                     self._write_status(time.monotonic(), force=True)
                 if self.finishing:
                     self._parts.hand_over_exports(self._first.pid, self.attempt)
-                self._context.machine.shipping.release(self.folder)
+                if not self._leaving:
+                    self._parts.release_shipping()
         except Exception as error:  # noqa: BLE001 - one run's trouble must not end the agent
             self.failed = True
             self._survive(error)

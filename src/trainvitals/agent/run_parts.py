@@ -36,6 +36,8 @@ from trainvitals.journal.listening import Listener
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 
+PATCH_SECONDS = 10.0
+"""For a patch that is still being made when the run has ended, before the gateway is said to have all of the run."""
 PIECE = 512 << 10
 """Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
 
@@ -115,6 +117,13 @@ class RunParts:
         known = self.row_exports.describe() if self.row_exports is not None else self._known_row_exports
         if find_incomplete(self._context.settings, run, known):
             self._context.machine.late_exports.add(run.folder, self._context.settings, run.environment)
+
+    def release_shipping(self) -> None:
+        """The run has ended, or the agent does: nothing more is written here."""
+        shipping, folder = self._context.machine.shipping, self._context.folder
+        if shipping.describe(folder) is not None:
+            self._patches.wait(PATCH_SECONDS)
+            shipping.release(folder)
 
     def _survive_listener(self, listener: Listener, error: Exception) -> None:
         self._context.log.exception_once("a listener failed", error, listener=listener.name)

@@ -2,7 +2,8 @@
 gateway has all of it.
 
 A note in the runtime folder lets the next agent go on, however this one ends; how far the gateway is, it says itself
-(`trainvitals.fleet.shipping`). Where no run has a gateway, nothing of this is imported.
+(`trainvitals.fleet.shipping`). A reboot may empty that folder, so when a run is added, the status files of the others
+beside it are asked, too. Where no run has a gateway, nothing of this is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from trainvitals.agent.log import BoundLog
 from trainvitals.errors import TrainvitalsError
 from trainvitals.exporters.runs import ShippingCounts
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.documents.status import Shipment
+from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
@@ -37,6 +38,8 @@ PATIENCE = 86_400.0
 LEAVE_PATIENCE = 2.5
 REST = 3.0
 """Seconds of rest for every second of processor time, while much lies behind: a training may want the processor."""
+AT_ONCE = 256 << 10
+"""Bytes of a live run that do not wait for the next interval: less than that was written meanwhile."""
 MOST_TOLD = 20
 """Different troubles of one run that become events."""
 BROKEN_SECONDS = 60.0
@@ -50,7 +53,9 @@ class _Run:
     """One run and its copy at the gateway."""
 
     folder: Path
-    settings: Settings
+    mode: int
+    """Rights of status.json."""
+    interval: float
     gateway: Gateway
     shipment: RunShipment
     target: str
@@ -68,15 +73,13 @@ class _Run:
     is_marked: bool = False
     """status.json says that all is shipped: once the gateway has that too, it is."""
 
-    @property
-    def interval(self) -> float:
-        return self.settings.gateway_interval
-
 
 class Shipping:
     """All runs of one agent."""
 
-    def __init__(self, host: str, log: BoundLog) -> None:
+    def __init__(self, host: str, log: BoundLog, own: Settings | None = None) -> None:
+        """`own` are the settings of an agent that serves a whole node: they hold for runs that name no gateway."""
+        self._own = own
         self._host = host
         self._log = log
         self._lock = threading.Lock()
@@ -85,6 +88,8 @@ class Shipping:
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._closing = False
+        self._roots: dict[Path, tuple[Settings, Mapping[str, str], str] | None] = {}
+        """Folders of runs, and how to ship those in them that are still due; None where that is done."""
         self._sent_before = 0
         self._moved = time.monotonic()
 
@@ -98,7 +103,10 @@ class Shipping:
     def add(
         self, folder: Path, settings: Settings, environment: Mapping[str, str], warn: Warn, *, watched: bool = True
     ) -> None:
-        """Ship this run, if its settings name a gateway."""
+        """Ship this run, if its settings or those of this agent name a gateway."""
+        mode = settings.file_mode
+        if settings.gateway is None and self._own is not None:
+            settings, environment = self._own, os.environ
         if settings.gateway is None:
             return
         from trainvitals.fleet.gateway_client import Access
@@ -111,15 +119,18 @@ class Shipping:
         except (OSError, TrainvitalsError) as error:
             warn(f"cannot ship this run: {error}")
             return
+        known = status.read_own(folder, self._host).shipment
+        if known.target != access.shown:
+            known = Shipment()
+        shipment = RunShipment(folder, self._host, warn)
         with self._lock:
-            if self._closing:
+            if self._closing or (not watched and folder in self._runs):
                 return
             gateway = self._find_gateway(access)
-            known = status.read_own(folder, self._host).shipment
-            if known.target != access.shown:
-                known = Shipment()
-            shipment = RunShipment(folder, self._host, warn)
-            self._runs[folder] = _Run(folder, settings, gateway, shipment, access.shown, watched, known, warn)
+            interval = settings.gateway_interval
+            self._runs[folder] = _Run(folder, mode, interval, gateway, shipment, access.shown, watched, known, warn)
+            if folder.parent.parent not in self._roots:
+                self._roots[folder.parent.parent] = (settings, environment, access.shown)
             self._moved = time.monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="shipping", daemon=True)
@@ -140,10 +151,13 @@ class Shipping:
         notes = _read_notes()
         for path, note in notes.items():
             folder = Path(str(note.get("folder", "")))
-            if run_folder.find_run(folder) is None or explain_foreign(folder) is not None:
-                path.unlink(missing_ok=True)  # removed, or not to be trusted
+            if _is_removed(folder):
+                path.unlink(missing_ok=True)
                 continue
             warn = self._make_warning(folder)
+            if (why := explain_foreign(folder)) is not None:
+                warn(f"not shipped: {why}")
+                continue
             self.add(folder, make_settings(note.get("settings") or {}), os.environ, warn, watched=False)
         return len(notes)
 
@@ -182,6 +196,7 @@ class Shipping:
         while not self._closing:
             with self._lock:
                 runs = list(self._runs.values())
+            self._search_roots()
             for run in runs:
                 if run.due <= time.monotonic() and not self._closing:
                     self._guard(run)
@@ -196,7 +211,7 @@ class Shipping:
         except Exception as error:  # noqa: BLE001 - one run's trouble must not end the shipping of the others
             run.due = time.monotonic() + BROKEN_SECONDS
             run.trouble = f"{type(error).__name__}: {error}"
-            if not run.folder.is_dir():
+            if _is_removed(run.folder):
                 self._forget(run)
             else:
                 self._log.exception_once("shipping a run failed", error, folder=str(run.folder))
@@ -217,7 +232,7 @@ class Shipping:
             pass  # its trouble says why
         self._take_stock(run)
         now = time.monotonic()
-        if more:
+        if more and (not watched or run.waiting > AT_ONCE):
             run.due = now + REST * (time.thread_time() - began)
         else:
             run.due = now + max(run.interval, run.gateway.wait)
@@ -246,7 +261,7 @@ class Shipping:
             return
         run.is_marked = False
         try:
-            status.write_shipment(run.folder, self._host, _describe(run), run.settings.file_mode)
+            status.write_shipment(run.folder, self._host, _describe(run), run.mode)
         except OSError as error:
             self._log.warn_once("cannot write status.json", folder=str(run.folder), error=str(error))
         if run.has_all:
@@ -260,6 +275,17 @@ class Shipping:
             if self._runs.get(run.folder) is run:  # not one that is watched again
                 del self._runs[run.folder]
                 self._sent_before += run.shipment.sent_bytes
+
+    def _search_roots(self) -> None:
+        """Take up what lies beside a run that was added, and is due."""
+        with self._lock:
+            new = {root: place for root, place in self._roots.items() if place is not None}
+            self._roots.update(dict.fromkeys(new))
+        for root, place in new.items():
+            settings, environment, target = place
+            for folder in _find_due(root, self._host, target):
+                if explain_foreign(folder) is None and not self._closing:
+                    self.add(folder, settings, environment, self._make_warning(folder), watched=False)
 
     # -- helpers
 
@@ -292,6 +318,26 @@ def _describe(run: _Run) -> Shipment:
         trouble=run.trouble or next((f"{path}: {why}" for path, why in run.left_out.items()), None),
         complete=not run.is_watched and run.has_all and not run.left_out,
     )
+
+
+def _find_due(root: Path, host: str, target: str) -> Iterator[Path]:
+    """Runs that this host has shipped to the gateway, and not as a whole."""
+    for place in run_folder.list_places(root):
+        for path in Path(place).glob("status*.json"):
+            try:
+                data = runtime.read_regular(path, runtime.MOST_BYTES)
+                if b'"shipment"' not in data:
+                    continue  # of ten thousand runs, most
+                found = Status.parse(runtime.parse_object(data))
+            except (OSError, ValueError):
+                continue
+            if found.host == host and found.shipment.is_due and found.shipment.target == target:
+                yield Path(place)
+
+
+def _is_removed(folder: Path) -> bool:
+    """Not where a whole file system is missing: it may come back."""
+    return folder.parent.is_dir() and not folder.is_dir()
 
 
 def list_unshipped() -> list[Path]:
