@@ -38,6 +38,7 @@ PATIENCE = 86_400.0
 LEAVE_PATIENCE = 2.5
 REST = 3.0
 """Seconds of rest for every second of processor time, while much lies behind: a training may want the processor."""
+LONGEST_IDLE = 60.0
 AT_ONCE = 256 << 10
 """Bytes of a live run that do not wait for the next interval: less than that was written meanwhile."""
 MOST_TOLD = 20
@@ -64,6 +65,8 @@ class _Run:
     """What an earlier agent left in status.json."""
     warn: Warn
     due: float = 0.0
+    idle: float = 0.0
+    """Seconds until the next look, of a run that has ended and gets no further."""
     waiting: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
     has_all: bool = False
@@ -115,10 +118,10 @@ class Shipping:
         try:
             access = Access.find(settings, environment)
             assert access is not None
-            self._write_note(folder, settings)
-        except (OSError, TrainvitalsError) as error:
+        except TrainvitalsError as error:
             warn(f"cannot ship this run: {error}")
             return
+        self._write_note(folder, settings)
         known = status.read_own(folder, self._host).shipment
         if known.target != access.shown:
             known = Shipment()
@@ -232,10 +235,11 @@ class Shipping:
             pass  # its trouble says why
         self._take_stock(run)
         now = time.monotonic()
+        run.idle = 0.0 if more or watched else min(2 * run.idle or run.interval, LONGEST_IDLE)
         if more and (not watched or run.waiting > AT_ONCE):
             run.due = now + REST * (time.thread_time() - began)
         else:
-            run.due = now + max(run.interval, run.gateway.wait)
+            run.due = now + max(run.interval, run.idle, run.gateway.wait)
         if not watched and not more:
             self._close_up(run)
 
@@ -300,9 +304,12 @@ class Shipping:
         return found
 
     def _write_note(self, folder: Path, settings: Settings) -> None:
-        runtime.make_folders(_note(folder).parent)
         note = {"folder": str(folder), "settings": settings.as_json()}
-        runtime.write_atomically(_note(folder), encode_line(note))
+        try:
+            runtime.make_folders(_note(folder).parent)
+            runtime.write_atomically(_note(folder), encode_line(note))
+        except OSError as error:
+            self._log.warning("cannot note for the next agent what is to be shipped", error=str(error))
 
     def _make_warning(self, folder: Path) -> Warn:
         return lambda text: self._log.warning("shipping", folder=str(folder), reason=text)
