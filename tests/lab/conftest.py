@@ -12,6 +12,14 @@ from sshd import SshWorld
 BEFORE = Path(__file__).parents[1] / "data" / "runs_before"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No run that another test has registered is one of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def old_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of an earlier version: sealed, resumed, of several ranks, monitored, live, damaged."""

@@ -321,6 +321,8 @@ class HttpChannel:
             )
         if found.status == 404:
             return OtherVersion("the trainvitals there is too old to be asked", hint="upgrade it there")
+        if found.status == 409:
+            return MachineError(found.text[:LONGEST_TEXT])
         return MachineError(f"the server answers {found.status} {one_line(found.reason)[:80]}")
 
     def close(self) -> None:

@@ -232,7 +232,8 @@ class FarSide:
                     size += len(encoded)
         answer: dict[str, Any] = {"changed": changed, "more": more}
         if keys != self._order:
-            self._listed = {key: item for key, item in self._listed.items() if key in set(keys)}
+            present = set(keys)
+            self._listed = {key: item for key, item in self._listed.items() if key in present}
             answer["order"] = keys
             self._order = keys
         return answer

@@ -37,6 +37,8 @@ REFRESH_SECONDS = 2.0
 SOON = 3
 SOON_SECONDS = 0.4
 """Between the first answers."""
+REST = 20
+"""A machine with very many runs is asked less often: it rests for so many times as long as it took to answer."""
 SLOW_SECONDS = 4.0
 """A machine that has not answered for this long is shown as slow."""
 DEADLINE_SECONDS = 20.0
@@ -281,6 +283,7 @@ class Machine:
             self._about = self._greet(channel)
             fresh = True
             while not self._ended.is_set():
+                begun = time.monotonic()
                 while self._take_list(self._ask(channel, ask="list", fresh=fresh).json, fresh=fresh):
                     fresh = False
                 fresh = False
@@ -289,7 +292,8 @@ class Machine:
                 self.answers += 1
                 self._tried.set()
                 # What is measured only because we ask takes a moment.
-                self._hurry.wait(self._interval if self.answers > SOON else min(SOON_SECONDS, self._interval))
+                pause = self._interval if self.answers > SOON else min(SOON_SECONDS, self._interval)
+                self._hurry.wait(max(pause, REST * (time.monotonic() - begun)))
                 self._hurry.clear()
         finally:
             self._asked = None

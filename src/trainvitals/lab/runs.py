@@ -14,10 +14,11 @@ from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.documents.view import ViewFile
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.row_cache import MakeRow, Row
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.lab.channels import Channel, open_channel
-from trainvitals.lab.far import FarSide, FoldersHere, ReadHardware
+from trainvitals.lab.far import FarSide, ReadHardware
 from trainvitals.lab.machines import SOON, Entry, Machine, MachineState
 from trainvitals.lab.places import Place
 
@@ -182,7 +183,7 @@ def open_machines(places: Sequence[Place], command: str, root: Path, read_hardwa
 
     def connect(place: Place) -> Callable[[], Channel]:
         # Two far sides, as elsewhere: one remembers what was listed, one reads.
-        return lambda: open_channel(place, command, FarSide(FoldersHere(root), read_hardware))
+        return lambda: open_channel(place, command, FarSide(FolderRuns(root), read_hardware))
 
     return MachineRuns([Machine(place, connect(place)) for place in places])
 

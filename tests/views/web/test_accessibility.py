@@ -128,3 +128,16 @@ def test_the_list_of_keys_does_not(made: Made, open_tab: Open) -> None:
     tab.page.keyboard.press("?")
     tab.page.wait_for_selector("dialog[open]")
     assert judge_in_both_themes(tab) == []
+
+
+def test_the_page_of_machines_keeps_nobody_out(serve: Callable[..., Server], tmp_path: Path, open_tab: Open) -> None:
+    make_run(tmp_path, "baseline")
+    server = serve(tmp_path, "--host", "local", "--host", "http://127.0.0.1:1")
+    tab = open_tab(reduced_motion="reduce")
+    tab.page.goto(f"{server.base}#/machines")
+    tab.page.wait_for_selector(".facts")
+    tab.page.wait_for_selector(".machine-state.critical")
+    assert judge_in_both_themes(tab) == []
+    tab.page.goto(f"{server.base}#/runs")
+    tab.page.wait_for_selector(".machine-trouble")
+    assert judge_in_both_themes(tab) == []

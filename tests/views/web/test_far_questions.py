@@ -75,6 +75,8 @@ def test_a_server_shows_the_runs_and_machines_of_others(
                 for base, prefix in ((near.base, f"{name}:"), (far.base, ""))
             )
             assert plain(mine) == plain(theirs), question
+    with pytest.raises(MachineError, match="shows other machines itself"):
+        read(HttpChannel(near.base.rstrip("/"), ""), "hello")
     assert httpx.delete(f"{api}/runs/{name}:{keys[0]}").status_code == 403
 
     page = open_tab().page

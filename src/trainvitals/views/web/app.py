@@ -77,8 +77,7 @@ def make_app(
 
     routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
     routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
-    if far is not None:
-        routes.append(Route(f"{PREFIX}/reader", FarQuestions(far).answer, methods=["POST"]))
+    routes.append(Route(f"{PREFIX}/reader", FarQuestions(far).answer, methods=["POST"]))
     routes += _page_routes()
     app = Starlette(
         routes=routes,

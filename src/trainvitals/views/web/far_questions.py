@@ -27,7 +27,8 @@ MakeFarSide = Callable[[], "FarSide"]
 class FarQuestions:
     """One far side for each who asks: it remembers what they have."""
 
-    def __init__(self, make: MakeFarSide) -> None:
+    def __init__(self, make: MakeFarSide | None) -> None:
+        """None where the runs are not those of this machine."""
         self._make = make
         self._sessions: OrderedDict[str, FarSide] = OrderedDict()
         self._lock = threading.Lock()
@@ -35,6 +36,8 @@ class FarQuestions:
     async def answer(self, request: Request) -> Response:
         from trainvitals.lab import messages
 
+        if self._make is None:
+            return Response("this server shows other machines itself: ask those", 409)
         data = b""
         async for chunk in request.stream():
             data += chunk
@@ -56,6 +59,7 @@ class FarQuestions:
         with self._lock:
             found = self._sessions.get(session)
             if found is None:
+                assert self._make is not None
                 found = self._sessions[session] = self._make()
             self._sessions.move_to_end(session)
             while len(self._sessions) > MAX_SESSIONS:

@@ -156,6 +156,13 @@ def render_markdown(endpoints: Sequence[Endpoint]) -> str:
             lines += [_markdown_row(parameter) for parameter in endpoint.parameters]
             lines.append("")
     lines += [
+        "## POST /reader",
+        "",
+        "Questions of another trainvitals that shows this machine with `--host` ([several machines](machines.md)).",
+        "Their format is its own and changes with the version.",
+        "",
+        "With `--host`, what is asked about a run of a machine that does not answer is answered with 503.",
+        "",
         "## GET /runs/{run}/stream",
         "",
         "Live updates as server-sent events. One reader of the run folder serves any number of viewers. A client that",
