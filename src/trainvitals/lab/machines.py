@@ -45,6 +45,9 @@ DEADLINE_SECONDS = 20.0
 """After this it does not answer."""
 READ_SECONDS = 60.0
 """For a question about a run: a long one is read for a while."""
+QUICK = frozenset({"info", "statuses", "findings", "alerts", "events", "end", "poll", "texts", "read_text"})
+QUICK_SECONDS = 10.0
+"""For what is asked every second of a run that somebody looks at."""
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MOST_RUNS = 20_000
@@ -161,7 +164,7 @@ class Machine:
         self.entries: Mapping[str, Entry] = {}
         """By key, oldest first."""
         self.answers = 0
-        """How often it has told all that is asked every few seconds."""
+        """How often it has told all that is asked every few seconds, since the connection was made."""
         self._connect = connect
         self._interval = interval
         self._word: StateWord = "connecting"
@@ -232,11 +235,12 @@ class Machine:
         with self._reading:
             self._require_up()  # it may have stopped answering while another question waited
             question = {"ask": asked, "run": key, **more}
+            seconds = QUICK_SECONDS if asked in QUICK else READ_SECONDS
             try:
                 try:
-                    return self._open_reading().ask(question, READ_SECONDS)
+                    return self._open_reading().ask(question, seconds)
                 except ConnectionLost:  # perhaps long ago: nothing is changed by asking twice
-                    return self._open_reading().ask(question, READ_SECONDS)
+                    return self._open_reading().ask(question, seconds)
             except MachineError as error:
                 if self._read_channel is None or not self._read_channel.is_open:
                     self._hurry.set()  # the watch finds out whether it is the machine
@@ -278,6 +282,7 @@ class Machine:
     def _follow(self) -> None:
         """Until it fails."""
         self._asked = time.monotonic()
+        self.answers = 0
         channel = self._watch_channel = self._connect()
         try:
             self._about = self._greet(channel)

@@ -12,9 +12,10 @@ export function canEdit(): boolean {
   return about.value?.allow_edit === true;
 }
 
-// Where a button would be if the server allowed it; nothing in a report, which no server shows.
+// Where a button would be if the server allowed it; nothing in a report, which no server shows, and nothing of other
+// machines, whose runs are edited there.
 export function EditHint({ what }: { what: string }) {
-  if (canEdit() || !source.value!.isLive) return null;
+  if (canEdit() || !source.value!.isLive || about.value?.machines.length) return null;
   return <p class="note">To {what} here, start the server with <code>trainvitals serve --allow-edit</code>.</p>;
 }
 
