@@ -12,6 +12,7 @@ import trustme
 from honest_gateway import HonestGateway
 from waiting import free_port
 
+from trainvitals.certificates import ClientTls
 from trainvitals.errors import SettingError
 from trainvitals.fleet import gateway_client, wire
 from trainvitals.fleet.gateway_client import Access, Gateway, NotNow, Refused, TooLarge
@@ -141,12 +142,15 @@ def test_both_ends_show_certificates(tmp_path: Path) -> None:
     other.cert_pem.write_to_path(theirs)
     honest = HonestGateway(tmp_path / "gateway", context=context)
     try:
-        assert Gateway(Access(honest.address, NOBODY, ours, mine)).ask("p", "r") == {}
-        for access in (Access(honest.address, NOBODY, ours), Access(honest.address, NOBODY, theirs, mine)):
+        assert Gateway(Access(honest.address, NOBODY, ClientTls(mine, None, ours))).ask("p", "r") == {}
+        for access in (
+            Access(honest.address, NOBODY, ClientTls(authority=ours)),
+            Access(honest.address, NOBODY, ClientTls(mine, None, theirs)),
+        ):
             with pytest.raises(NotNow):
                 Gateway(access).ask("p", "r")
         assert len(honest.requests) == 1
-        gateway = Gateway(Access(honest.address, NOBODY, theirs, mine))
+        gateway = Gateway(Access(honest.address, NOBODY, ClientTls(mine, None, theirs)))
         with pytest.raises(NotNow, match="certificate"):
             gateway.ask("p", "r")
         theirs.write_bytes(ours.read_bytes())

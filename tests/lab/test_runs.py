@@ -47,7 +47,7 @@ def test_two_runs_of_one_name_on_two_machines_are_two(tmp_path: Path) -> None:
         runs.find("on")
     assert (runs.find("gpu2:one"), runs.find("gpu2:on"), runs.find("latest")) == ("gpu2:one", "gpu2:one", "gpu2:one")
     assert runs.find("gpu1:latest") == "gpu1:one"
-    with pytest.raises(RunNotFound, match="no run 'nix' on gpu1, gpu2"):
+    with pytest.raises(RunNotFound, match="no run 'nix' in gpu1, gpu2"):
         runs.find("nix")
     runs.stop()
 

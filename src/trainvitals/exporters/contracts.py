@@ -12,7 +12,8 @@ from typing import Protocol
 from prometheus_client.metrics_core import Metric
 
 from trainvitals import runtime
-from trainvitals.exporters.credentials import ClientTls, Credentials
+from trainvitals.certificates import ClientTls
+from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.families import FamilyOptions
 from trainvitals.ownership import user_name
 from trainvitals.settings import Settings

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from trainvitals.certificates import stamp
 from trainvitals.errors import SettingError
-from trainvitals.exporters.credentials import stamp
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import find_file, read_secret
 

@@ -6,17 +6,16 @@ Whatever is wrong with it is one of three exceptions, none of which says more th
 
 from __future__ import annotations
 
-import os
 import random
 import ssl
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote
 
 from trainvitals import http_client, runtime
+from trainvitals.certificates import ClientTls, Stamps, stamp
 from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
 from trainvitals.fleet.wire import Frame, Held
@@ -60,9 +59,7 @@ class Access:
     address: str
     token: str
     """A reference: what it leads to may be replaced."""
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
+    tls: ClientTls = field(default_factory=ClientTls)
     environment: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Of the training, where its user may have put the token."""
 
@@ -77,9 +74,7 @@ class Access:
         return cls(
             address.rstrip("/"),
             settings.gateway_token,
-            settings.gateway_ca,
-            settings.gateway_certificate,
-            settings.gateway_key,
+            ClientTls(settings.gateway_certificate, settings.gateway_key, settings.gateway_ca),
             environment,
         )
 
@@ -102,7 +97,7 @@ class Gateway:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._context: ssl.SSLContext | None = None
-        self._context_files: tuple[object, ...] | None = None
+        self._stamps: Stamps = ()
         self._pause = FIRST_PAUSE
         self._again = 0.0
         self.trouble = ""
@@ -190,14 +185,9 @@ class Gateway:
 
     def _make_context(self) -> ssl.SSLContext:
         """Made anew when a certificate was replaced. Loading those of the system takes longer than a request."""
-        access = self._access
-        files = [path for path in (access.ca, access.certificate, access.key) if path is not None]
-        stamps = tuple((str(path), os.stat(path).st_mtime_ns) for path in files)  # noqa: PTH116
-        if self._context is None or stamps != self._context_files:
-            context = ssl.create_default_context(cafile=access.ca)
-            if access.certificate is not None:
-                context.load_cert_chain(access.certificate, access.key)
-            self._context, self._context_files = context, stamps
+        stamps = stamp(self._access.tls.files)
+        if self._context is None or stamps != self._stamps:
+            self._context, self._stamps = self._access.tls.make_context(), stamps
         return self._context
 
 

@@ -57,7 +57,13 @@ class StoreRuns:
         ids = {key: self._keys[key][1] for key in self.list_keys()}
         if reference in ids:
             return reference
-        return choose(reference, ids, lambda: {key: self._find(key).info.name for key in ids}, self.place)
+        return choose(
+            reference,
+            ids,
+            lambda: {key: self._find(key).info.name for key in ids},
+            self.place,
+            shown={key: key for key in ids},
+        )
 
     def describe(self, key: str) -> RunInfo:
         """The run at a glance: also one whose run.json has not arrived."""

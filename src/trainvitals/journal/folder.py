@@ -251,9 +251,16 @@ def find(reference: str | Path, root: Path, *, by_part: bool = True) -> Path:
 
 
 def choose(
-    text: str, ids: Mapping[Key, str], read_names: Callable[[], Mapping[Key, str]], place: str, *, by_part: bool = True
+    text: str,
+    ids: Mapping[Key, str],
+    read_names: Callable[[], Mapping[Key, str]],
+    place: str,
+    *,
+    by_part: bool = True,
+    shown: Mapping[Key, str] | None = None,
 ) -> Key:
-    """The run that is meant by a text, of those with these ids, oldest first: see `find`."""
+    """The run that is meant by a text, of those with these ids, oldest first: see `find`. `shown` is how to tell them
+    apart, where that is not the id."""
     if text == "latest":
         if not ids:
             raise RunNotFound(f"no runs in {place}", hint="start one: trainvitals run -- python train.py")
@@ -272,7 +279,7 @@ def choose(
     if len(matches) == 1:
         return matches[0]
     if matches:
-        listing = ", ".join(ids[key] for key in matches[:5])
+        listing = ", ".join((shown or ids)[key] for key in matches[:5])
         more = ", ..." if len(matches) > 5 else ""
         raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}{more}", hint="type more of its name or id")
     known = {name for name in names.values() if name} | {_readable_part(found) for found in ids.values()}

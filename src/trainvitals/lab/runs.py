@@ -3,12 +3,14 @@ they share a file system, is one run."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainvitals.errors import MachineError, RunNotFound, nearest
+from trainvitals.errors import MachineError, RunNotFound
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
@@ -98,31 +100,15 @@ class MachineRuns:
         if machine is not None:
             text = reference.removeprefix(f"{machine}:")
             keys = [key for key in keys if any(seen.machine.name == machine for seen in self._seen[key])]
-        if text == "latest" and keys:
-            return keys[-1]
-        names = {key: self.describe(key).name for key in keys}
-        ids = {key: self._seen[key][0].key for key in keys}
-        matches = [key for key in keys if text and ids[key] == text]
-        matches = matches or [key for key in keys if text and ids[key].startswith(text)]
-        # Several runs may share a name: the newest is meant.
-        matches = matches or [key for key in keys if text and names[key] == text][-1:]
-        part = text.lower()
-        matches = matches or [key for key in keys if part and (part in ids[key].lower() or part in names[key].lower())]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            more = ", ..." if len(matches) > 5 else ""
-            raise RunNotFound(
-                f"'{reference}' matches {len(matches)} runs: {', '.join(matches[:5])}{more}",
-                hint="type more of its name or id",
-            )
         silent = [state.name for state in self.states if state.word != "up"]
         missing = f" ({', '.join(silent)} cannot be asked now)" if silent else ""
-        known = {*names.values(), *keys}
-        raise RunNotFound(
-            f"no run '{reference}' on {self.place}{missing}{nearest(reference, known, most=3)}",
-            hint="list them: trainvitals runs --host ...",
-        )
+        ids = {key: self._seen[key][0].key for key in keys}
+        shown = {key: key for key in keys}
+        names = functools.partial(self._read_names, keys)
+        return run_folder.choose(text, ids, names, f"{self.place}{missing}", shown=shown)
+
+    def _read_names(self, keys: Sequence[str]) -> dict[str, str]:
+        return {key: self.describe(key).name for key in keys}
 
     def describe(self, key: str) -> RunInfo:
         return self._entry(key).info()

@@ -77,7 +77,7 @@ def test_what_cannot_be_done_is_said(trainvitals: object) -> None:
     assert callable(trainvitals)
     assert "'gpu1;id' is not a machine" in trainvitals("runs", "--host", "gpu1;id", code=2).stderr
     assert "is not a machine" in trainvitals("top", "--once", "--host=-oProxyCommand=id", code=2).stderr
-    assert "no run 'none' on gpu1" in trainvitals("runs", "show", "none", "--host", "gpu1", code=1).stderr
+    assert "no run 'none' in gpu1" in trainvitals("runs", "show", "none", "--host", "gpu1", code=1).stderr
     refused = trainvitals("serve", "--host", "gpu1", "--allow-edit", code=2).stderr
     assert "--allow-edit is for the runs of this machine" in refused
     archive = trainvitals("export", "one", "--host", "gpu1", "--format", "zip", "-o", "x.zip", code=2).stderr

@@ -1,0 +1,43 @@
+"""Files of certificates that may be replaced at any time. Tested in tests/exporters/test_credentials.py."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+Stamps = tuple[tuple[int, int] | None, ...]
+
+
+def stamp(files: Iterable[Path]) -> Stamps:
+    """Different once one of them was replaced."""
+    found: list[tuple[int, int] | None] = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """The files (PEM) of a client that is asked for a certificate, or whose server has one of its own authority."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.authority) if path is not None]
+
+    def make_context(self) -> ssl.SSLContext:
+        """Raises OSError, with its subclass ssl.SSLError, for a file that is missing or something else."""
+        context = ssl.create_default_context(cafile=self.authority)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
