@@ -21,7 +21,7 @@ from trainvitals.exporters import names
 from trainvitals.exporters.families import LONGEST_LABEL, FamilyOptions, MetricsSnapshot, build, clean
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.exporters.page import render
-from trainvitals.exporters.runs import ActiveAlert, RunView
+from trainvitals.exporters.runs import ActiveAlert, RunView, ShippingCounts
 from trainvitals.exporters.training import RankTraining
 from trainvitals.journal.documents.job import Job
 from trainvitals.journal.documents.latest import SourceHealth
@@ -214,6 +214,21 @@ def test_what_a_driver_asks_for_is_a_number_to_the_dashboards_of_others(words: s
 def test_an_alert_is_said_once_with_its_gpu() -> None:
     line = next(line for line in page(everything()).splitlines() if line.startswith("trainvitals_alert_active{"))
     assert 'rule="gpu_lost"' in line and 'gpu="0"' in line and 'severity="critical"' in line
+
+
+def test_what_is_shipped_and_what_waits() -> None:
+    assert "ship" not in page(MetricsSnapshot("box", 1.0))
+    counts = ShippingCounts(7, 2, 1000, 50, 1, 3.5)
+    text = page(MetricsSnapshot("box", 1.0, shipping=counts))
+    for line in (
+        'trainvitals_agent_gateway_requests_total{host="box",outcome="taken"} 7.0',
+        'trainvitals_agent_gateway_requests_total{host="box",outcome="failed"} 2.0',
+        'trainvitals_agent_shipped_bytes_total{host="box"} 1000.0',
+        'trainvitals_agent_unshipped_bytes{host="box"} 50.0',
+        'trainvitals_agent_unshipped_runs{host="box"} 1.0',
+        'trainvitals_agent_shipping_behind_seconds{host="box"} 3.5',
+    ):
+        assert line in text
 
 
 def test_the_text_format_has_no_created_series_and_openmetrics_has() -> None:
