@@ -88,3 +88,28 @@ def run_current(place: Path) -> Iterator[Engine]:
         yield engine
     finally:
         engine.kill()
+
+
+@contextlib.contextmanager
+def run_victoria(place: Path) -> Iterator[str]:
+    """VictoriaMetrics; its address."""
+    program = shutil.which("victoria-metrics")
+    assert program is not None, "apt-get install victoria-metrics"
+    port = free_port()
+    command = [program, f"-storageDataPath={place}", f"-httpListenAddr=127.0.0.1:{port}", "-loggerLevel=ERROR"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _is_healthy(port), "VictoriaMetrics")
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_healthy(port: int) -> bool:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    return False

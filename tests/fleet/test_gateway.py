@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cramjam
+import httpx
 import pytest
-from engines import Engine, run_debian
+from engines import Engine, run_debian, run_victoria
 from shipped import address_of, parse, send
 from starlette.testclient import TestClient
+from waiting import free_port, wait_until
 
 from trainvitals.fleet import gateway as gateways
 from trainvitals.fleet import schema, tokens, wire
 from trainvitals.fleet.clickhouse import ClickHouse, EngineAway
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.intake import take
+from trainvitals.fleet.native import encode_number
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.tokens import Tokens
@@ -220,6 +226,40 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
         answer = full.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
         assert answer.status_code == 503 and "disk is full" in answer.json()["error"]
         assert "trainvitals_gateway_failed_writes_total 1" in full.get("/metrics").text
+
+
+def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    writer, reader = (tokens.add(file, role, role, ["vision"]) for role in ("write", "read"))
+    with run_victoria(tmp_path / "victoria") as victoria:
+        app = Gateway(store, Tokens(file), f"{victoria}/api/v1/write").make_app()
+        now = int(time.time() * 1000)
+        # One series with one sample, as version 1.0 of the protocol has it: {__name__="gpu_watts"} 400.
+        label = b"\x0a\x15\x0a\x08__name__\x12\x09gpu_watts"
+        sample = b"\x09" + struct.pack("<d", 400.0) + b"\x10" + encode_number(now)
+        series = label + b"\x12" + bytes([len(sample)]) + sample
+        body = bytes(cramjam.snappy.compress_raw(b"\x0a" + bytes([len(series)]) + series))
+        headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+
+        def push(token: str) -> int:
+            return client.post("/api/v1/write", content=body, headers={**headers, "Authorization": token}).status_code
+
+        with TestClient(app) as client:
+            assert push("Bearer guess") == 401
+            assert push(f"Bearer {reader}") == 403
+            assert push(f"Bearer {writer}") == 204
+        httpx.get(f"{victoria}/internal/force_flush")
+        found = wait_until(
+            lambda: httpx.get(f"{victoria}/api/v1/query?query=gpu_watts").json()["data"]["result"], "the sample"
+        )
+        assert found[0]["value"][1] == "400"
+
+
+def test_a_gateway_without_a_place_for_metrics_says_so(store: Store, client: TestClient) -> None:
+    assert "without --metrics" in client.post("/api/v1/write", content=b"").json()["error"]
+    away = Gateway(store, None, f"http://127.0.0.1:{free_port()}/api/v1/write").make_app()
+    with TestClient(away) as other:
+        assert other.post("/api/v1/write", content=b"").status_code == 503
 
 
 def test_what_it_did_is_counted(client: TestClient) -> None:

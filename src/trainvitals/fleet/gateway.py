@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.request
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainvitals import http_client
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet import wire
 from trainvitals.fleet.clickhouse import EngineAway, EngineError
@@ -38,6 +40,10 @@ WRITERS = 2
 REMEMBERED_RUNS = 10_000
 BUSY_SECONDS, AWAY_SECONDS = 2, 5
 """What an agent is asked to wait."""
+REMOTE_WRITE = "/api/v1/write"
+PUSH_SECONDS = 30.0
+PASSED_HEADERS = ("content-type", "content-encoding", "x-prometheus-remote-write-version", "x-scope-orgid")
+_TOLD = ("content-type", "retry-after", "x-prometheus-remote-write-")
 
 
 class Busy(TrainvitalsError):
@@ -52,6 +58,7 @@ class Counts:
     refused: int = 0
     rows: int = 0
     bytes: int = 0
+    pushes: int = 0
     writes: int = 0
     failed_writes: int = 0
 
@@ -153,10 +160,12 @@ class KnownEnds:
 class Gateway:
     """Answers the requests of `wire`."""
 
-    def __init__(self, store: Store, tokens: Tokens | None) -> None:
-        """Without tokens everybody who can connect may do everything."""
+    def __init__(self, store: Store, tokens: Tokens | None, metrics: str | None = None) -> None:
+        """Without tokens everybody who can connect may do everything. `metrics` is where pushes of hardware metrics go:
+        an address that takes Prometheus' remote write."""
         self._store = store
         self._tokens = tokens
+        self._metrics = metrics
         self.counts = Counts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
@@ -176,6 +185,7 @@ class Gateway:
         routes = [
             Route(place, self._guarded(self._tell, "write"), methods=["GET"]),
             Route(place, self._guarded(self._take, "write"), methods=["POST"]),
+            Route(REMOTE_WRITE, self._pass_on, methods=["POST"]),
             Route("/health", self._say_health),
             Route("/metrics", self._say_counts),
         ]
@@ -238,6 +248,30 @@ class Gateway:
         self._ends.advance(project, run, {path: end for path, end in taken.ends.items() if end != End()})
         return (409 if taken.conflicts else 200), taken.ends
 
+    async def _pass_on(self, request: Request) -> Response:
+        """A push of hardware metrics, as it came: agents need one address and one token for everything."""
+        from starlette.responses import Response
+
+        self.counts.pushes += 1
+        access = self._find_access(request)
+        if access is None:
+            return _refuse(401, "a token is required, or this one is not known")
+        if access.role == "read":
+            return _refuse(403, "this token may not write")
+        if self._metrics is None:
+            return _refuse(404, "this gateway takes no metrics: it was started without --metrics")
+        headers = {name: value for name in PASSED_HEADERS if (value := request.headers.get(name)) is not None}
+        try:
+            body = await _read_body(request)
+            push = urllib.request.Request(self._metrics, body, headers, method="POST")
+            answer = await asyncio.to_thread(http_client.send, push, PUSH_SECONDS)
+        except WireError as error:
+            return _refuse(413, error.message)
+        except (OSError, ValueError) as error:
+            return _refuse(503, f"the metrics' storage cannot be reached: {error}", AWAY_SECONDS)
+        told = {name: value for name, value in answer.headers.items() if name.lower().startswith(_TOLD)}
+        return Response(answer.body, answer.status, told)
+
     async def _say_health(self, request: Request) -> Response:
         from starlette.responses import JSONResponse
 
@@ -257,6 +291,7 @@ class Gateway:
             ("refused", counts.refused, "Requests that were refused for what they hold."),
             ("rows", counts.rows, "Rows written to the engine."),
             ("received_bytes", counts.bytes, "Bytes received, as they came."),
+            ("pushes", counts.pushes, "Pushes of metrics that were passed on, or refused."),
             ("writes", counts.writes, "Inserts into the engine."),
             ("failed_writes", counts.failed_writes, "Inserts that failed; their rows come again."),
         ):

@@ -39,7 +39,7 @@ class FormatError(TrainvitalsError):
 def encode_block(types: Mapping[str, str], columns: Mapping[str, Column | Repeated]) -> bytes:
     """One block; `types` says which columns there are."""
     rows = len(next(iter(columns.values())))
-    pieces = [_varint(len(types)), _varint(rows)]
+    pieces = [encode_number(len(types)), encode_number(rows)]
     for name, kind in types.items():
         column = columns[name]
         if len(column) != rows:
@@ -72,8 +72,8 @@ def _blocks(data: bytes) -> Iterator[dict[str, Any]]:
     place = 0
     try:
         while place < len(data):
-            columns, place = _read_varint(data, place)
-            rows, place = _read_varint(data, place)
+            columns, place = _readencode_number(data, place)
+            rows, place = _readencode_number(data, place)
             block: dict[str, Any] = {}
             for _ in range(columns):
                 name, place = _read_string(data, place)
@@ -99,7 +99,8 @@ def _read_column(data: bytes, place: int, kind: str, rows: int) -> tuple[Any, in
     return np.frombuffer(data, dtype, rows, place), end
 
 
-def _varint(number: int) -> bytes:
+def encode_number(number: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
     found = bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)
@@ -109,10 +110,10 @@ def _varint(number: int) -> bytes:
 
 
 def _string(data: bytes) -> bytes:
-    return _varint(len(data)) + data
+    return encode_number(len(data)) + data
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+def _readencode_number(data: bytes, place: int) -> tuple[int, int]:
     found = shift = 0
     while True:
         byte = data[place]
@@ -124,7 +125,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _read_string(data: bytes, place: int) -> tuple[bytes, int]:
-    size, place = _read_varint(data, place)
+    size, place = _readencode_number(data, place)
     end = place + size
     if end > len(data):
         raise ValueError("a string is too short")

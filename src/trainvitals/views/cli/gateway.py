@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.settings.secrets import is_reference, read_secret
@@ -30,6 +31,11 @@ def _add_serve(parser: Parser) -> None:
         "--listen", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
     )
     parser.add_argument("--port", metavar="N", type=number(0, whole=True), default=PORT, help=f"(default: {PORT})")
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="where pushes of hardware metrics go: VictoriaMetrics, Prometheus, Mimir, Thanos",
+    )
     parser.add_argument("--tokens", metavar="FILE", type=Path, help=TOKENS_HELP)
     parser.add_argument("--certificate", metavar="FILE", type=Path, help="certificate for TLS, with those above it")
     parser.add_argument("--key", metavar="FILE", type=Path, help="its private key")
@@ -64,6 +70,13 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments.client_ca and not arguments.certificate
     ):
         raise UsageError("TLS needs --certificate and --key; --client-ca needs both")
+    metrics = None
+    if arguments.metrics is not None:
+        if not arguments.metrics.startswith(("http://", "https://")):
+            raise UsageError(f"--metrics takes an address, not '{arguments.metrics}'", hint="such as http://vm:8428")
+        # Where only the server is named, its usual path.
+        has_path = bool(urlsplit(arguments.metrics).path.strip("/"))
+        metrics = arguments.metrics if has_path else f"{arguments.metrics.rstrip('/')}/api/v1/write"
     try:
         import uvicorn  # noqa: F401 - before anything is made
     except ImportError:
@@ -81,7 +94,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments.listen, bound.getsockname()[1], arguments.certificate, arguments.key, arguments.client_ca
     )
     print_line(f"gateway at {where.address}, storing in {engine.address.shown}")
-    serve(Gateway(Store(engine), tokens), where, bound)
+    serve(Gateway(Store(engine), tokens, metrics), where, bound)
     return 0
 
 
