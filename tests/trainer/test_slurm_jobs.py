@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,11 @@ class Cluster:
         }
         self._running: list[subprocess.Popen[str]] = []
 
-    def start(self, *arguments: str, wrapped: bool = False, **slurm: object) -> subprocess.Popen[str]:
-        """The training in the environment of `SLURM_...`; `wrapped` in a `trainvitals run`."""
-        command = [sys.executable, str(self.script), *arguments]
+    def start(
+        self, *arguments: str, wrapped: bool = False, command: Sequence[str] = (), **slurm: object
+    ) -> subprocess.Popen[str]:
+        """The training, or another command, in the environment of `SLURM_...`; `wrapped` in a `trainvitals run`."""
+        command = list(command) or [sys.executable, str(self.script), *arguments]
         if wrapped:
             command = [sys.executable, "-m", "trainvitals", "run", "--", *command]
         environ = self._environ | {f"SLURM_{name.upper()}": str(value) for name, value in slurm.items()}
@@ -55,12 +58,12 @@ class Cluster:
         return process
 
     def srun(
-        self, tasks: int, *, nodes: int = 1, wrapped: bool = False, **slurm: object
+        self, tasks: int, *, nodes: int = 1, wrapped: bool = False, command: Sequence[str] = (), **slurm: object
     ) -> list[subprocess.Popen[str]]:
         each = tasks // nodes
         step = {"step_id": 0, "step_num_tasks": tasks, "step_tasks_per_node": f"{each}(x{nodes})", **slurm}
         return [
-            self.start(wrapped=wrapped, procid=rank, localid=rank % each, nodeid=rank // each, **step)
+            self.start(wrapped=wrapped, command=command, procid=rank, localid=rank % each, nodeid=rank // each, **step)
             for rank in range(tasks)
         ]
 
@@ -163,6 +166,22 @@ def test_ranks_of_a_requeued_step_go_on_together(cluster: Cluster, wrapped: bool
     assert attempts_of(folder) == [1, 2]
     assert len(list(folder.glob("training_metrics_*rank1*.jsonl"))) == 2
     assert len(list(cluster.root.glob("*/*/run.json"))) == 1
+
+
+def test_two_trainings_in_one_wrapped_script_are_two_runs(cluster: Cluster) -> None:
+    """`srun trainvitals run -- bash job.sh`, and both have ranks."""
+    script = cluster.script.with_name("job.sh")
+    short = cluster.script.with_name("short.py")
+    short.write_text(TRAIN.replace("time.sleep(600)", ""))
+    script.write_text(f"{sys.executable} {short} first && exec {sys.executable} {short} second\n")
+    processes = cluster.srun(2, wrapped=True, job_id=4711, command=["bash", str(script)])
+    for process in processes:
+        assert process.wait(PATIENCE) == 0
+    runs = [read_run(path.parent) for path in cluster.root.glob("*/*/run.json")]
+    assert sorted((run["name"], run["attempt"], run["world_size"]) for run in runs) == [
+        ("first", 1, 2),
+        ("second", 1, 2),
+    ]
 
 
 def test_a_requeued_trainvitals_run_is_another_attempt(cluster: Cluster) -> None:

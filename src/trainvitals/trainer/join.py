@@ -27,6 +27,7 @@ from trainvitals.trainer import joining, ranks, ray_job
 from trainvitals.trainer.facts import format_command
 
 WAIT_SECONDS = 30.0
+LEAD_SECONDS = 10.0
 FRESH_SECONDS = 600.0
 JUST_NOW_SECONDS = 10.0
 OLD_SECONDS = 86_400.0
@@ -189,7 +190,7 @@ def find_requeued(
             continue
         if name is not None and name != run.name and "name" not in run.edited:
             continue
-        if identity is not None and run.launch == identity:
+        if identity is not None and is_part_of(run, identity):
             return candidate  # rank 0 was faster
         if run.job.restarts < job.restarts and (
             identity is not None or joining.take_requeued(candidate, run.attempt + 1)
@@ -243,7 +244,11 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     if rank.launch:
         return rank.launch
     if rank.launcher in ranks.SEPARATE and environ.get(LAUNCH_VARIABLE):
-        return environ[LAUNCH_VARIABLE]
+        import hashlib  # only where a launcher started several ranks
+
+        # The command of `trainvitals run` may be a script with several trainings, one after the other.
+        program = hashlib.sha256(repr(sys.orig_argv).encode()).hexdigest()[:16]
+        return f"{environ[LAUNCH_VARIABLE]}|{program}"
     if rank.world_size <= 1 and not rank.has_other_roles:
         return None
     key = ranks.launch_key(environ) or ""
@@ -260,6 +265,18 @@ def find_wrapped_launch(effective: settings.Settings, command: Sequence[str], ra
     identity = launch_identity(rank, os.environ) if rank.launcher in ranks.SEPARATE else None
     # One rank may run several programs, one after the other.
     return f"{identity}|{format_command(effective, command)}" if identity is not None else None
+
+
+def is_part_of(run: RunFile, launch: str) -> bool:
+    """Whether the run was begun by this launch, or by a program in it."""
+    return f"{run.launch}|".startswith(f"{launch}|")
+
+
+def wait_for_lead(run: Path, launch: str) -> None:
+    """Until rank 0 has written down the run of this launch, if it does so soon."""
+    deadline = time.monotonic() + LEAD_SECONDS
+    while time.monotonic() < deadline and not is_part_of(folder.find_run(run) or RunFile(), launch):
+        time.sleep(0.05)
 
 
 def _find_launcher(rank: ranks.Rank, environ: Mapping[str, str]) -> int:

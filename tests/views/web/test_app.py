@@ -71,6 +71,18 @@ def test_runs_are_found_by_project_status_and_words(server: Server) -> None:
     assert [row["name"] for row in found["runs"]] == ["candidate"]
 
 
+def test_a_run_is_found_and_told_by_the_job_of_its_scheduler(serve: Callable[..., Server], tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    key = make_run(root, "one", steps=1)
+    make_run(root, "two", steps=1)
+    (file,) = root.glob(f"*/{key}/run.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "job": {"slurm": "4711", "array": "4700_3"}}))
+    server = serve(root)
+    for search in ("slurm:4711", "slurm:4700", "job.array:4700_3"):
+        assert [row["key"] for row in ask(server, f"/runs?q={quote(search)}").json()["runs"]] == [key]
+    assert ask(server, f"/runs/{key}").json()["job_facts"] == [["Slurm job", "4711, task 4700_3"]]
+
+
 def test_a_series_has_every_value_and_nan_beside_it(server: Server, keys: list[str]) -> None:
     (series,) = ask(server, f"/runs/{keys[0]}/series?name=loss&points=1000").json()["series"]
     assert series["x"] == list(range(200)) and series["total"] == 200

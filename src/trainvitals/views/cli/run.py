@@ -141,7 +141,7 @@ class CommandRun:
         self._mode = settings.file_mode
         project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
         rank = find_rank(os.environ)
-        launch = join.find_wrapped_launch(settings, command, rank)
+        launch = self._launch = join.find_wrapped_launch(settings, command, rank)
         self._leads = launch is None or rank.rank == 0
         self.folder = self._find_folder(project, name, command, rank, launch)
         self._before = run_folder.find_run(self.folder) if self._leads else None
@@ -189,6 +189,10 @@ class CommandRun:
         try:
             if self._leads:
                 self._write(pid)
+            elif self._launch is not None:
+                from trainvitals.trainer import join
+
+                join.wait_for_lead(self.folder, self._launch)
             if self._settings.agent and not runtime.ensure_agent():
                 print_line("the agent could not be started, hardware is not monitored: trainvitals doctor")
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
