@@ -222,6 +222,10 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
     answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
     assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
     monkeypatch.undo()
+    monkeypatch.setattr(gateways, "MOST_ARRIVING", 10)
+    answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
+    assert answer.status_code == 429 and "arrive at once" in answer.json()["error"]
+    monkeypatch.undo()
     with TestClient(Gateway(FullStore(store.engine), None).make_app()) as full:
         answer = full.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
         assert answer.status_code == 503 and "disk is full" in answer.json()["error"]

@@ -36,6 +36,8 @@ GOOD_BYTES = 16 << 20
 """Written without waiting for more."""
 MOST_PENDING = 256 << 20
 """Bytes of rows in memory; from there on agents are asked to come back later. Their files are the queue."""
+MOST_ARRIVING = 128 << 20
+"""Bytes of requests that are being received or understood."""
 WRITERS = 2
 REMEMBERED_RUNS = 10_000
 BUSY_SECONDS, AWAY_SECONDS = 2, 5
@@ -169,6 +171,7 @@ class Gateway:
         self.counts = Counts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
+        self._arriving = 0
 
     def make_app(self) -> Starlette:
         """The application."""
@@ -232,6 +235,17 @@ class Gateway:
         return 200, await self._ends.get(project, run, fresh=True)
 
     async def _take(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+        announced = request.headers.get("content-length", "")
+        size = min(int(announced), wire.MOST_BYTES) if announced.isdecimal() else wire.MOST_BYTES
+        if self._arriving + size > MOST_ARRIVING:
+            raise Busy("more requests arrive at once than there is memory for")
+        self._arriving += size
+        try:
+            return await self._take_body(request, project, run)
+        finally:
+            self._arriving -= size
+
+    async def _take_body(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
         body = await _read_body(request)
         self.counts.bytes += len(body)
         compressed = request.headers.get("content-encoding", "") == "gzip"
