@@ -22,6 +22,8 @@ from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
+from trainvitals.views.cli import gateway
+from trainvitals.views.cli.arguments import make_parser
 from trainvitals.views.cli.stack import PACKAGE_VARIABLE
 from trainvitals.views.deployment import kubernetes, rules
 from trainvitals.views.deployment.__main__ import render_all
@@ -214,18 +216,34 @@ def test_the_compose_file_pins_images_keeps_ports_at_home_and_has_no_password() 
         assert secret["file"].startswith("./secrets/")
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.nvidia.yaml"])
+@pytest.mark.parametrize("name", ["compose/compose.yaml", "compose/compose.nvidia.yaml", "fleet/compose.yaml"])
 def test_the_compose_files_fit_the_schema_of_compose(name: str, tmp_path: Path) -> None:
     check = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
-    done = run(*check, DEPLOY / "compose" / name)
+    done = run(*check, DEPLOY / name)
     assert done.returncode == 0, done.stdout
-    wrong = tmp_path / name
-    wrong.write_text((DEPLOY / "compose" / name).read_text().replace("healthcheck:", "heathcheck:"))
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text((DEPLOY / name).read_text().replace("healthcheck:", "heathcheck:"))
     assert run(*check, wrong).returncode != 0
 
 
-def test_what_both_compose_files_name_is_declared() -> None:
-    compose = load_all(DEPLOY / "compose" / "compose.yaml")[0]
+def test_a_fleet_listens_to_others_only_with_tls_and_tokens() -> None:
+    services = load_all(DEPLOY / "fleet" / "compose.yaml")[0]["services"]
+    open_to_others = [
+        name
+        for name, service in services.items()
+        if any(not port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    ]
+    assert open_to_others == ["gateway"]
+    words = {word.partition("=")[0] for word in services["gateway"]["command"]}
+    assert {"--tokens", "--certificate", "--key"} <= words
+    parser = make_parser("trainvitals gateway", gateway, "", gateway.ACTIONS[0])
+    assert words - {"gateway"} <= set(parser.flags())
+    assert all(re.search(r":v?\d+\.\d+", service["image"]) for service in services.values() if "build" not in service)
+
+
+@pytest.mark.parametrize("folder", ["compose", "fleet"])
+def test_what_the_compose_files_name_is_declared(folder: str) -> None:
+    compose = load_all(DEPLOY / folder / "compose.yaml")[0]
     for name, service in compose["services"].items():
         assert set(service.get("secrets", [])) <= compose["secrets"].keys(), name
         assert set(service.get("depends_on", {})) <= compose["services"].keys(), name
@@ -506,7 +524,8 @@ def test_the_service_exposes_little_and_needs_no_new_systemd() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "compose/Dockerfile", "compose/compose.yaml", "systemd/install.sh", "terraform/gcp/variables.tf",
+        "compose/Dockerfile", "compose/compose.yaml", "fleet/Dockerfile", "fleet/compose.yaml",
+        "systemd/install.sh", "terraform/gcp/variables.tf",
         f"{kubernetes.CHART}/values.yaml", f"{kubernetes.CHART}/values.schema.json",
     ],
 )  # fmt: skip
@@ -520,8 +539,9 @@ def test_extras_that_are_installed_are_those_of_the_package() -> None:
     (requirement,) = re.findall(r"trainvitals\[([\w,]+)\]", (DEPLOY / "compose" / "Dockerfile").read_text())
     (in_chart,) = re.findall(r"trainvitals\[([\w,]+)\]", (CHART / "templates" / "daemonset.yaml").read_text())
     assert requirement == in_chart
+    (of_fleet,) = re.findall(r"trainvitals\[([\w,]+)\]", (DEPLOY / "fleet" / "Dockerfile").read_text())
     known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(requirement.split(",")) <= known.keys()
+    assert {*requirement.split(","), *of_fleet.split(",")} <= known.keys()
 
 
 def test_the_scripts_can_be_read_by_their_shells(tmp_path: Path) -> None:
