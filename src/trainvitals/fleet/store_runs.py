@@ -39,6 +39,10 @@ class StoreRuns:
         self._keys: dict[str, RunKey] = {}
         self._rows: dict[str, tuple[dict[str, int], Row]] = {}
 
+    def limited_to(self, projects: frozenset[str] | None) -> StoreRuns:
+        """The same, of these projects only; of all for None."""
+        return StoreRuns(self._store, projects)
+
     @property
     def place(self) -> str:
         return self._store.engine.address.shown

@@ -43,6 +43,11 @@ class Access:
         """An admin may do everything, in its projects. Who writes reads how far it got; nothing else."""
         return self.role in (role, "admin") and (ALL in self.projects or project in self.projects)
 
+    @property
+    def readable(self) -> frozenset[str] | None:
+        """The projects that a viewer sees; None for all."""
+        return None if ALL in self.projects else self.projects
+
 
 EVERYTHING = Access("this machine", "admin", frozenset({ALL}))
 
@@ -66,6 +71,11 @@ class Tokens:
         # Compared with all, so that the time says nothing about how close a guess was.
         found = [access for known, access in self._known.items() if hmac.compare_digest(known, digest)]
         return found[0] if found else None
+
+    def list(self) -> dict[str, Access]:
+        """Those of the file as it is now, by the hash of each token."""
+        self.refresh()
+        return {digest.hex(): access for digest, access in self._known.items()}
 
     def refresh(self) -> None:
         """Read the file if it changed. One that became damaged changes nothing, for a gateway that runs."""

@@ -21,6 +21,7 @@ from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines, 
 from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
+    from trainvitals.fleet.tokens import Tokens
     from trainvitals.lab.far import FarSide
 
 DESCRIPTION = (
@@ -47,6 +48,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--port", metavar="PORT", help="port to listen on; 0 for any free port (default: 8080)")
     parser.add_argument("--link", action="store_true", help="print a new link to the running server and exit")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
+    parser.add_argument(
+        "--tokens", type=Path, metavar="FILE", help="with --store: file of viewers' tokens, each for its projects"
+    )
     parser.add_argument("--no-token", action="store_true", help="give every account of this machine access")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
@@ -92,6 +96,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--allow-edit is for the runs of this machine", hint="leave out --host and --store, or use --host local"
         )
+    if arguments.tokens is not None and store is None:
+        raise UsageError("--tokens is for the runs of a fleet", hint="with --store clickhouse://HOST:8123/DATABASE")
     runs: Runs = machines or store or folders
     if machines is not None and arguments.run is not None:
         machines.wait()
@@ -122,6 +128,8 @@ def execute(arguments: argparse.Namespace) -> int:
         editable=folders if arguments.allow_edit else None,
         far=_make_far_side(folders) if runs is folders else None,
         machines=machines,
+        tokens=_read_tokens(arguments.tokens, token),
+        find_runs=store.limited_to if store is not None else None,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
         accept=accept,
@@ -159,6 +167,16 @@ def format_client_env(host: str, port: int, token: str | None) -> str:
 
     made = make_client_env(make_address(host, port), token)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in made.items())
+
+
+def _read_tokens(file: Path | None, own: str | None) -> Tokens | None:
+    if file is None:
+        return None
+    if own is None:
+        raise UsageError("--tokens cannot be used with --no-token: anybody would see everything")
+    from trainvitals.fleet.tokens import Tokens
+
+    return Tokens(file)
 
 
 def _take_listening_host(arguments: argparse.Namespace) -> str | None:

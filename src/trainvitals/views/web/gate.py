@@ -125,7 +125,7 @@ class Gate:
                 message["headers"] = [*headers, *HEADERS]
             await send(message)
 
-        headers = _headers(scope)
+        headers = read_headers(scope)
         host = headers.get("host", [])
         if len(host) != 1 or not self._door.knows(host[0]):
             shown = host[0][:80] if host else ""
@@ -147,14 +147,14 @@ class Gate:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         offered = {name: value for name, value in query if name in ENTRANCE} if scope["method"] == "GET" else {}
         name = cookie_name(headers["host"][0])
-        knows_cookie = any(login.is_cookie(token, value) for value in _cookies(headers, name))
+        knows_cookie = any(login.is_cookie(token, value) for value in list_cookies(headers, name))
         if knows_cookie and not offered:
             return True
         problem = "Authentication required"
         if knows_cookie or ("code" in offered and (problem := codes.spend(offered["code"]) or "") == ""):
             await _let_in(scope, headers, query, send, "" if knows_cookie else login.new_cookie(token))
             return False
-        given = [offered["token"]] if "token" in offered else list(_bearers(headers))
+        given = [offered["token"]] if "token" in offered else list(list_bearers(headers))
         if given:
             address = scope["client"][0] if scope.get("client") else ""
             wait = self._wrong.wait(address)
@@ -203,21 +203,24 @@ def cookie_name(host: str) -> str:
     return f"trainvitals_{port if port.isdecimal() else 80}"
 
 
-def _headers(scope: Scope) -> dict[str, list[str]]:
+def read_headers(scope: Scope) -> dict[str, list[str]]:
+    """By name, in lower case."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     return found
 
 
-def _bearers(headers: dict[str, list[str]]) -> Iterator[str]:
+def list_bearers(headers: dict[str, list[str]]) -> Iterator[str]:
+    """Tokens of programs."""
     for value in headers.get("authorization", []):
         scheme, _, token = value.partition(" ")
         if scheme.lower() == "bearer":
             yield token.strip()
 
 
-def _cookies(headers: dict[str, list[str]], wanted: str) -> Iterator[str]:
+def list_cookies(headers: dict[str, list[str]], wanted: str) -> Iterator[str]:
+    """The values of the cookie of this name."""
     for value in headers.get("cookie", []):
         for part in value.split(";"):
             name, _, text = part.strip().partition("=")

@@ -16,14 +16,16 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.web import login
-from trainvitals.views.web.gate import Door, is_loopback
+from trainvitals.views.web.gate import App, Door, is_loopback
 
 if TYPE_CHECKING:
+    from trainvitals.fleet.tokens import Tokens
     from trainvitals.lab.runs import MachineRuns
     from trainvitals.settings import Settings
     from trainvitals.trackers.intake.app import IntakeApp
     from trainvitals.views.web.api import DrawReport  # numpy, which must not delay printing the address
     from trainvitals.views.web.far_questions import MakeFarSide
+    from trainvitals.views.web.tenants import FindRuns
 
 TRIES = 50
 LINGER_SECONDS = 60.0
@@ -53,6 +55,9 @@ class ServeOptions:
     """Protocols of other trackers whose clients may log here."""
     settings: Settings | None = None
     """Of the runs that they log."""
+    tokens: Tokens | None = None
+    """Of viewers, each of whom sees some projects only: those that `find_runs` gives."""
+    find_runs: FindRuns | None = None
     machines: MachineRuns | None = None
     """`runs`, if they are those of several machines."""
     far: MakeFarSide | None = None
@@ -157,18 +162,26 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
 
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.connections import AT_ONCE, make_protocol
+    from trainvitals.views.web.tenants import Tenants
 
-    app = make_app(
-        options.runs,
-        options.draw_report,
-        door=door,
-        editable=options.editable,
-        prices=options.prices,
-        conditions=options.conditions,
-        intake=_make_intake(options),
-        machines=options.machines,
-        far=options.far,
-    )
+    def make(runs: Runs, door: Door) -> App:
+        return make_app(
+            runs,
+            options.draw_report,
+            door=door,
+            editable=options.editable,
+            prices=options.prices,
+            conditions=options.conditions,
+            intake=_make_intake(options),
+            machines=options.machines,
+            far=options.far,
+        )
+
+    app: App
+    if options.tokens is not None and options.find_runs is not None:
+        app = Tenants(options.tokens, options.find_runs, make, door)
+    else:
+        app = make(options.runs, door)
     config = uvicorn.Config(
         app,
         log_level="warning",
