@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from engines import Engine
 from storm import GatewayProcess
-from waiting import wait_until
+from waiting import free_port, wait_until
 
+from trainvitals.fleet import tokens
 from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
@@ -121,3 +123,31 @@ def test_what_cannot_work_is_said(words: tuple[str, ...], said: str, world: Worl
         code=2 if "serve" in words or "mysql" in words[-1] else 1,
     )
     assert said in printed and "Traceback" not in printed
+
+
+def test_viewers_of_a_server_see_their_projects_only(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    given = {project: tokens.add(file, project, "read", [project]) for project in ("fleet", "other")}
+    port = free_port()
+    command = [sys.executable, "-m", "trainvitals", "serve", "--port", str(port), "--store", world[2]]
+    server = subprocess.Popen([*command, "--tokens", str(file)], env=world[0], stderr=subprocess.DEVNULL)
+
+    def count(project: str) -> int | None:
+        headers = {"Authorization": f"Bearer {given[project]}"}
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/runs", headers=headers, timeout=60)
+        except httpx.TransportError:
+            return None
+        return len(answer.json()["runs"]) if answer.status_code == 200 else None
+
+    try:
+        assert wait_until(lambda: count("fleet"), "the server") == 2
+        assert count("other") == 0
+    finally:
+        server.kill()
+        server.wait()
+    refused = trainvitals(world, "serve", "--tokens", str(file), code=2)
+    assert "--tokens is for the runs of a fleet" in refused
+    assert "anybody would see" in trainvitals(
+        world, "serve", "--tokens", str(file), "--no-token", "--store", world[2], code=2
+    )
