@@ -685,7 +685,7 @@ def test_the_same_page_is_a_report_that_opens_from_disk(
     series = {axis: describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")}
     gpu = describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
     data = {
-        "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1},
+        "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1, "machines": []},
         "panels": dashboard.describe_panels(Conditions()),
         "runs": {
             keys[0]: {
