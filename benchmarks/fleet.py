@@ -33,7 +33,7 @@ from storm import GatewayProcess
 
 from trainvitals.fleet import schema, wire
 from trainvitals.fleet.clickhouse import ClickHouse
-from trainvitals.fleet.gateway_client import Access, Gateway
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess
 from trainvitals.fleet.intake import End, take
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.fleet.store import Store
@@ -140,7 +140,7 @@ def make_run(root: Path, steps: int) -> Path:
 
 def measure_run(root: Path, opened: ClickHouse, gateway: GatewayProcess, steps: int) -> list[Table]:
     folder = make_run(root, steps)
-    shipment, client = RunShipment(folder, None), Gateway(Access(gateway.address, "env:NO_TOKEN"))
+    shipment, client = RunShipment(folder, None), FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN"))
     before, began = gateway_cpu(gateway), time.perf_counter()
     while not shipment.has_all:
         shipment.ship(client)
@@ -215,7 +215,7 @@ def measure_agents(gateway: GatewayProcess, agents: int) -> Table:
     rounds = 3
 
     def ship(number: int) -> None:
-        client = Gateway(Access(gateway.address, "env:NO_TOKEN"))
+        client = FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN"))
         name = FileName("training", 1, "20261118_060000", rank=0).jsonl
         for turn in range(rounds):
             client.send("agents", f"20261118-{number:06d}-agent-aaaa", [Frame(name, "lines", body, turn * len(body))])

@@ -21,7 +21,7 @@ from engines import Engine, run_debian
 from waiting import free_port
 
 from trainvitals.fleet import schema
-from trainvitals.fleet.gateway_client import Access, Gateway, NotNow
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
@@ -116,7 +116,7 @@ class Training:
         shipment = RunShipment(self.folder, None)
         while True:
             ended = self._ends.is_set() and not self._threads[0].is_alive()
-            gateway = Gateway(Access(self._chance.choice(self._gateways).address, "env:NO_TOKEN"))
+            gateway = FarGateway(GatewayAccess(self._chance.choice(self._gateways).address, "env:NO_TOKEN"))
             with contextlib.suppress(NotNow):
                 while shipment.ship(gateway):
                     pass

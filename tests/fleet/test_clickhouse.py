@@ -8,6 +8,7 @@ from engines import Engine
 from waiting import free_port
 
 from trainvitals.fleet.clickhouse import ClickHouse, EngineAway, EngineError, literal, parse_address
+from trainvitals.fleet.native import encode_block
 
 
 def test_an_address_is_understood_and_shown_without_its_password() -> None:
@@ -39,7 +40,8 @@ def test_rows_come_back_to_the_bit(engine: Engine) -> None:
     opened.execute("CREATE TABLE bits (name String, value Float64, step Int64) ENGINE = MergeTree ORDER BY step")
     values = np.array([0.1, -0.0, 5e-324, float("nan"), float("inf"), float("-inf"), 1e308])
     types = {"name": "String", "value": "Float64", "step": "Int64"}
-    opened.insert("bits", types, {"name": NASTY, "value": values, "step": np.arange(len(values)) - 2**62})
+    columns = {"name": NASTY, "value": values, "step": np.arange(len(values)) - 2**62}
+    opened.insert_blocks("bits", types, encode_block(types, columns))
     found = opened.select("SELECT name, value, step FROM bits ORDER BY step")
     assert [item.decode() for item in found["name"]] == NASTY
     assert found["value"].tobytes() == values.tobytes()

@@ -15,7 +15,7 @@ from waiting import free_port
 from trainvitals.certificates import ClientTls
 from trainvitals.errors import SettingError
 from trainvitals.fleet import gateway_client, wire
-from trainvitals.fleet.gateway_client import Access, Gateway, NotNow, Refused, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, Refused, TooLarge
 from trainvitals.fleet.wire import Frame
 from trainvitals.settings import resolve
 
@@ -31,24 +31,24 @@ def honest(tmp_path: Path) -> Iterator[HonestGateway]:
 
 
 def test_settings_say_where_it_is(tmp_path: Path) -> None:
-    assert Access.find(resolve({}, environ={}, folder=tmp_path), {}) is None
+    assert GatewayAccess.find(resolve({}, environ={}, folder=tmp_path), {}) is None
     environ = {"TRAINVITALS_GATEWAY": "https://gw.example/", "TRAINVITALS_TOKEN": "s3cret"}
     settings = resolve({}, environ=environ, folder=tmp_path)
     assert settings.unknown_environment == (), "TRAINVITALS_TOKEN is known"
-    access = Access.find(settings, environ)
+    access = GatewayAccess.find(settings, environ)
     assert access is not None and access.address == "https://gw.example" and access.read_token() == "s3cret"
     assert "s3cret" not in f"{access} {settings.as_json()}"
     hidden = resolve({"gateway": "env:PLACE"}, environ={}, folder=tmp_path)
-    found = Access.find(hidden, {"PLACE": "http://user:word@there"})
+    found = GatewayAccess.find(hidden, {"PLACE": "http://user:word@there"})
     assert found is not None and "word" not in found.shown
     with pytest.raises(SettingError, match="PLACE"):
-        Access.find(hidden, {})
+        GatewayAccess.find(hidden, {})
 
 
 def test_a_token_is_read_again_when_it_was_replaced(honest: HonestGateway, tmp_path: Path) -> None:
     honest.token = "right"
     secret = tmp_path / "token"
-    gateway = Gateway(Access(honest.address, f"file:{secret}"))
+    gateway = FarGateway(GatewayAccess(honest.address, f"file:{secret}"))
     with pytest.raises(NotNow, match="cannot read the secret"):
         gateway.ask("p", "r")
     secret.write_text("wrong\n")
@@ -63,7 +63,7 @@ def test_a_token_is_read_again_when_it_was_replaced(honest: HonestGateway, tmp_p
 def test_a_missing_token_is_called_missing(honest: HonestGateway) -> None:
     honest.token = "right"
     with pytest.raises(NotNow, match="TRAINVITALS_TOKEN is not set"):
-        Gateway(Access(honest.address, NOBODY)).ask("p", "r")
+        FarGateway(GatewayAccess(honest.address, NOBODY)).ask("p", "r")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_every_answer_means_something(
     most: float,
 ) -> None:
     honest.misbehave = lambda *_: (status, headers, body)
-    gateway = Gateway(Access(honest.address, NOBODY))
+    gateway = FarGateway(GatewayAccess(honest.address, NOBODY))
     began = time.monotonic()
     with pytest.raises(error, match=trouble) as caught:
         gateway.send("p", "r", FRAMES)
@@ -105,14 +105,14 @@ def test_every_answer_means_something(
 
 
 def test_pauses_grow_and_end_with_success(honest: HonestGateway) -> None:
-    gateway = Gateway(Access(f"http://127.0.0.1:{free_port()}", NOBODY))
+    gateway = FarGateway(GatewayAccess(f"http://127.0.0.1:{free_port()}", NOBODY))
     began = time.monotonic()
     for _ in range(12):
         with pytest.raises(NotNow, match="refused"):
             gateway.ask("p", "r")
     assert gateway._again >= began + gateway_client.LONGEST_PAUSE / 2 and gateway.wait <= gateway_client.LONGEST_PAUSE
     honest.misbehave = lambda *_: (500, {}, b"")
-    gateway = Gateway(Access(honest.address, NOBODY))
+    gateway = FarGateway(GatewayAccess(honest.address, NOBODY))
     for _ in range(12):
         with pytest.raises(NotNow):
             gateway.ask("p", "r")
@@ -125,7 +125,7 @@ def test_pauses_grow_and_end_with_success(honest: HonestGateway) -> None:
 
 
 def test_names_are_quoted(honest: HonestGateway) -> None:
-    Gateway(Access(honest.address, NOBODY)).send("a project / ü?", "r#1", FRAMES)
+    FarGateway(GatewayAccess(honest.address, NOBODY)).send("a project / ü?", "r#1", FRAMES)
     assert "run.json" in honest.copy("a project / ü?", "r#1").find_all()
 
 
@@ -142,15 +142,15 @@ def test_both_ends_show_certificates(tmp_path: Path) -> None:
     other.cert_pem.write_to_path(theirs)
     honest = HonestGateway(tmp_path / "gateway", context=context)
     try:
-        assert Gateway(Access(honest.address, NOBODY, ClientTls(mine, None, ours))).ask("p", "r") == {}
+        assert FarGateway(GatewayAccess(honest.address, NOBODY, ClientTls(mine, None, ours))).ask("p", "r") == {}
         for access in (
-            Access(honest.address, NOBODY, ClientTls(authority=ours)),
-            Access(honest.address, NOBODY, ClientTls(mine, None, theirs)),
+            GatewayAccess(honest.address, NOBODY, ClientTls(authority=ours)),
+            GatewayAccess(honest.address, NOBODY, ClientTls(mine, None, theirs)),
         ):
             with pytest.raises(NotNow):
-                Gateway(access).ask("p", "r")
+                FarGateway(access).ask("p", "r")
         assert len(honest.requests) == 1
-        gateway = Gateway(Access(honest.address, NOBODY, ClientTls(mine, None, theirs)))
+        gateway = FarGateway(GatewayAccess(honest.address, NOBODY, ClientTls(mine, None, theirs)))
         with pytest.raises(NotNow, match="certificate"):
             gateway.ask("p", "r")
         theirs.write_bytes(ours.read_bytes())

@@ -14,7 +14,7 @@ from honest_gateway import HonestGateway
 from run_copies import find_differences
 
 from trainvitals.fleet import shipping, wire
-from trainvitals.fleet.gateway_client import Access, Gateway, NotNow
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.fleet.wire import Frame
 from trainvitals.journal import folder as run_folder
@@ -38,8 +38,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainvitals.fleet.gateway_client.FIRST_PAUSE", 0.001)
 
 
-def connect(honest: HonestGateway) -> Gateway:
-    return Gateway(Access(honest.address, "env:TRAINVITALS_TOKEN"))
+def connect(honest: HonestGateway) -> FarGateway:
+    return FarGateway(GatewayAccess(honest.address, "env:TRAINVITALS_TOKEN"))
 
 
 def make_run(folder: Path, lines: int = 100, **more: Any) -> Path:
@@ -61,7 +61,7 @@ def make_run(folder: Path, lines: int = 100, **more: Any) -> Path:
     return folder
 
 
-def ship_all(shipment: RunShipment, gateway: Gateway, most: int = 200) -> int:
+def ship_all(shipment: RunShipment, gateway: FarGateway, most: int = 200) -> int:
     """The number of steps that it took."""
     for number in range(most):
         try:

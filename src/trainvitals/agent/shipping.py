@@ -29,7 +29,7 @@ from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 
 if TYPE_CHECKING:
-    from trainvitals.fleet.gateway_client import Access, Gateway
+    from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess
     from trainvitals.fleet.shipping import RunShipment
 
 NOTES = "shipping"
@@ -57,7 +57,7 @@ class _Run:
     mode: int
     """Rights of status.json."""
     interval: float
-    gateway: Gateway
+    gateway: FarGateway
     shipment: RunShipment
     target: str
     is_watched: bool
@@ -87,7 +87,7 @@ class Shipping:
         self._log = log
         self._lock = threading.Lock()
         self._runs: dict[Path, _Run] = {}
-        self._gateways: dict[object, Gateway] = {}
+        self._gateways: dict[object, FarGateway] = {}
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._closing = False
@@ -112,11 +112,11 @@ class Shipping:
             settings, environment = self._own, os.environ
         if settings.gateway is None:
             return
-        from trainvitals.fleet.gateway_client import Access
+        from trainvitals.fleet.gateway_client import GatewayAccess
         from trainvitals.fleet.shipping import RunShipment
 
         try:
-            access = Access.find(settings, environment)
+            access = GatewayAccess.find(settings, environment)
             assert access is not None
         except TrainvitalsError as error:
             warn(f"cannot ship this run: {error}")
@@ -293,14 +293,14 @@ class Shipping:
 
     # -- helpers
 
-    def _find_gateway(self, access: Access) -> Gateway:
-        from trainvitals.fleet.gateway_client import Gateway
+    def _find_gateway(self, access: GatewayAccess) -> FarGateway:
+        from trainvitals.fleet.gateway_client import FarGateway
 
         kind, _, name = access.token.partition(":")
         key = (access, access.environment.get(name.strip()) if kind == "env" else None)
         found = self._gateways.get(key)
         if found is None:
-            found = self._gateways[key] = Gateway(access)
+            found = self._gateways[key] = FarGateway(access)
         return found
 
     def _write_note(self, folder: Path, settings: Settings) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet import native
-from trainvitals.fleet.native import Column, Repeated
 
 SCHEMES = {"clickhouse": False, "clickhouses": True}
 DEFAULT_PORT = {False: 8123, True: 8443}
@@ -84,10 +83,6 @@ class ClickHouse:
     def select(self, query: str) -> dict[str, Any]:
         """The columns of the answer: arrays, or lists of bytes; empty if there is no row."""
         return native.decode(self.execute(f"{query} FORMAT Native"))
-
-    def insert(self, table: str, types: Mapping[str, str], columns: Mapping[str, Column | Repeated]) -> None:
-        """One block of rows."""
-        self.insert_blocks(table, types, native.encode_block(types, columns))
 
     def insert_blocks(self, table: str, types: Mapping[str, str], blocks: bytes) -> None:
         """Blocks of rows, as `native.encode_block` makes them."""

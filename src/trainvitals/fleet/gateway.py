@@ -53,7 +53,7 @@ class Busy(TrainvitalsError):
 
 
 @dataclass(slots=True)
-class Counts:
+class GatewayCounts:
     """What happened since the start, for /metrics."""
 
     requests: int = 0
@@ -68,7 +68,7 @@ class Counts:
 class Writer:
     """Rows of many requests, written together."""
 
-    def __init__(self, store: Store, counts: Counts) -> None:
+    def __init__(self, store: Store, counts: GatewayCounts) -> None:
         self._store = store
         self._counts = counts
         self._pending: list[tuple[Intake, asyncio.Future[None]]] = []
@@ -168,7 +168,7 @@ class Gateway:
         self._store = store
         self._tokens = tokens
         self._metrics = metrics
-        self.counts = Counts()
+        self.counts = GatewayCounts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
         self._arriving = 0

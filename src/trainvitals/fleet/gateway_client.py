@@ -53,7 +53,7 @@ class Refused(GatewayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class GatewayAccess:
     """Where a run is to be shipped, and what opens the door there."""
 
     address: str
@@ -64,7 +64,7 @@ class Access:
     """Of the training, where its user may have put the token."""
 
     @classmethod
-    def find(cls, settings: Settings, environment: Mapping[str, str]) -> Access | None:
+    def find(cls, settings: Settings, environment: Mapping[str, str]) -> GatewayAccess | None:
         """None if no gateway is set. Raises SettingError."""
         address = settings.gateway
         if address is None:
@@ -91,10 +91,10 @@ class Access:
         return read_secret(self.token, self.environment.get)
 
 
-class Gateway:
+class FarGateway:
     """One address, entered with one token. Used by one thread."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: GatewayAccess) -> None:
         self._access = access
         self._context: ssl.SSLContext | None = None
         self._stamps: Stamps = ()

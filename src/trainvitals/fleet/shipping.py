@@ -25,7 +25,7 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.fleet import wire
-from trainvitals.fleet.gateway_client import Gateway, NotNow, Refused, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, NotNow, Refused, TooLarge
 from trainvitals.fleet.wire import Frame, Held, Kind
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -155,7 +155,7 @@ class RunShipment:
 
     # -- one step
 
-    def ship(self, gateway: Gateway) -> bool:
+    def ship(self, gateway: FarGateway) -> bool:
         """Look, and send one request with what lies behind, if anything does. Whether that got anything on, so that
         there may be more. Raises NotNow, and OSError where the folder cannot be read."""
         now = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,16 +144,16 @@ def of_one_state(
     return read
 
 
-class SeriesReader:
+class SeriesReader(ABC):
     """Answers of one state of the files. Not for use from several threads at once."""
 
     def __init__(self, files: JournalFiles) -> None:
         self.files = files
 
     @property
+    @abstractmethod
     def info(self) -> RunInfo:
         """The run at a glance."""
-        raise NotImplementedError
 
     def count_files(self) -> int:
         """Files of the journal, sealed ones included."""

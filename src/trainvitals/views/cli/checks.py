@@ -225,12 +225,12 @@ def check_gateway(settings: Settings) -> Iterator[Checked]:
 
 
 def _ask_gateway(settings: Settings) -> Checked:
-    from trainvitals.fleet.gateway_client import Access, Gateway, GatewayError
+    from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, GatewayError
 
     try:
-        access = Access.find(settings, os.environ)
+        access = GatewayAccess.find(settings, os.environ)
         assert access is not None
-        Gateway(access).ask(settings.project, "doctor")
+        FarGateway(access).ask(settings.project, "doctor")
     except (GatewayError, SettingError) as error:
         return Checked("gateway", "fail", f"{redact_text(settings.gateway or '')}: {error}", "trainvitals config")
     return Checked("gateway", "ok", f"{access.shown} takes runs of project {settings.project}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainvitals.agent import status
 from trainvitals.errors import TrainvitalsError
-from trainvitals.fleet.gateway_client import Access, Gateway, NotNow
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import ENDED
@@ -28,7 +28,7 @@ def ship(reference: str, words: list[str], settings: Settings) -> int:
     folder = run_folder.find(reference, Path(settings.dir))
     run = run_folder.read_run(folder)
     access = _find_access(words, settings)
-    gateway, shipment = Gateway(access), RunShipment(folder, None, lambda text: print_line(one_line(text)))
+    gateway, shipment = FarGateway(access), RunShipment(folder, None, lambda text: print_line(one_line(text)))
     _ship_all(gateway, shipment)
     if run_folder.read_state(folder, run)[0] in ENDED and not shipment.left_out:
         done = Shipment(target=access.shown, sent=shipment.sent_bytes, complete=True)
@@ -44,19 +44,19 @@ def ship(reference: str, words: list[str], settings: Settings) -> int:
     return 0
 
 
-def _find_access(words: list[str], settings: Settings) -> Access:
+def _find_access(words: list[str], settings: Settings) -> GatewayAccess:
     if len(words) > 1:
         raise UsageError(f"unexpected argument '{one_line(words[1])}'", hint="such as: --to gateway https://gw.example")
     if words:
         given = {**settings.as_json(), "gateway": words[0]}
         settings = resolve(given, environ={}, search=False)
-    access = Access.find(settings, os.environ)
+    access = GatewayAccess.find(settings, os.environ)
     if access is None:
         raise UsageError("no gateway is set", hint="such as: --to gateway https://gw.example")
     return access
 
 
-def _ship_all(gateway: Gateway, shipment: RunShipment) -> None:
+def _ship_all(gateway: FarGateway, shipment: RunShipment) -> None:
     last = time.monotonic()
     while True:
         try:
