@@ -21,14 +21,22 @@ GENTLE_EXIT = {"PYTHONPATH": str(Path(__file__).parent / "gentle_exit")}
 
 
 def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this") -> T:
-    """The first true result of `condition`; fails the test when that takes too long, saying what it waited for."""
+    """The first true result of `condition`; fails the test when that takes too long, saying what it waited for.
+
+    A file that is gone means "not yet": others write, rotate and remove the files that a condition lists and opens.
+    """
     deadline = time.monotonic() + PATIENCE
+    gone: FileNotFoundError | None = None
     while time.monotonic() < deadline:
-        found = condition()
+        try:
+            found, gone = condition(), None
+        except FileNotFoundError as error:
+            found, gone = None, error
         if found:
             return found
         time.sleep(0.02)
-    pytest.fail(f"waited in vain for {what if isinstance(what, str) else what()}")
+    said = what if isinstance(what, str) else what()
+    pytest.fail(f"waited in vain for {said}" + (f": {gone}" if gone else ""))
 
 
 def pause(seconds: float) -> None:
