@@ -45,14 +45,18 @@ def as_text(snapshot: Snapshot, view: View, width: int, height: int) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
+NOW = time.time()
+"""The time for the agent and for whoever reads what it wrote: for a feed with the real clock, it would grow old."""
+
+
 def write_latest(samples: dict[str, object], *, age: float = 0.0, **more: object) -> None:
-    content = {"written": format_time(time.time() - age), "samples": samples, **more}
+    content = {"written": format_time(NOW - age), "samples": samples, **more}
     (runtime.runtime_dir() / "latest.json").write_text(json.dumps(content))
 
 
 def gpu_sample(index: int, *, age: float = 0.0, **values: object) -> dict[str, object]:
     labels = {"gpu_index": index, "gpu_uuid": f"GPU-{index}", "gpu_name": "H100"}
-    return {"table": "gpu", "labels": labels, "values": values, "time": format_time(time.time() - age)}
+    return {"table": "gpu", "labels": labels, "values": values, "time": format_time(NOW - age)}
 
 
 def test_a_finished_run_is_shown_from_its_folder_alone(make_feed: MakeFeed, folder: Path) -> None:
@@ -186,14 +190,14 @@ def test_without_an_agent_the_hardware_is_sampled_here(make_feed: MakeFeed) -> N
 
 def test_the_agents_newest_samples_are_used_where_there_is_one() -> None:
     write_latest({"a": gpu_sample(1, utilization_percent=50.0), "b": gpu_sample(0, utilization_percent=10.0)})
-    feed = Feed(TopOptions())
+    feed = Feed(TopOptions(), clock=lambda: NOW)
     snapshot = feed.read()
     assert snapshot.origin == "agent"
     assert [(gpu.index, gpu.values["utilization_percent"]) for gpu in snapshot.gpus] == [
         ("0", 10.0),
         ("1", 50.0),
     ]
-    write_latest({"a": gpu_sample(1, utilization_percent=60.0)})
+    write_latest({"a": gpu_sample(1, age=-1.0, utilization_percent=60.0)})
     assert feed.read().gpus[0].history == (50.0, 60.0)
 
 
@@ -209,8 +213,8 @@ def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
             "nvidia:GPU-9": {"up": False, "reason": "no response for 40 s"},
         },
     )
-    problems = {gpu.uuid: gpu.problem for gpu in Feed(TopOptions()).read().gpus}
-    assert problems["GPU-0"].startswith("no response for 1")
+    problems = {gpu.uuid: gpu.problem for gpu in Feed(TopOptions(), clock=lambda: NOW).read().gpus}
+    assert problems["GPU-0"] == "no response for 12 s"
     assert problems["GPU-1"] == "lost"
     assert problems["GPU-2"] == "no response for 12 s"
     assert problems["GPU-9"] == "no response for 40 s", "one that never answered is there all the same"
@@ -237,10 +241,11 @@ def test_fake_gpus_with_a_lost_one_and_slices(fake_nvml) -> None:  # type: ignor
     fake_nvml.load()
     feed = Feed(TopOptions(sources=("nvidia",), interval=0.1))
     snapshot = until(feed, lambda s: {"0", "2", "2:0", "2:1", "3"} <= {gpu.index for gpu in s.gpus})
-    lost = until(feed, lambda s: any(gpu.problem for gpu in s.gpus))
+    lost = until(feed, lambda s: any(gpu.problem == "lost" for gpu in s.gpus))
     feed.stop()
     assert [gpu.index for gpu in snapshot.gpus if gpu.is_slice] == ["2:0", "2:1"]
-    assert [gpu.problem for gpu in lost.gpus if gpu.problem] == ["lost"]
+    # On a busy machine the others may not have had their turn for a while.
+    assert [gpu.index for gpu in lost.gpus if gpu.problem and not gpu.problem.startswith("no response")] == ["1"]
 
 
 def test_a_process_on_a_gpu_is_listed_with_what_it_uses(fake_nvml) -> None:  # type: ignore[no-untyped-def]
@@ -265,7 +270,9 @@ def test_the_overview_shows_who_is_on_which_gpu_and_the_driver(fake_nvml) -> Non
     )
     fake_nvml.load()
     feed = Feed(TopOptions(sources=("nvidia",), interval=0.1))
-    snapshot = until(feed, lambda s: len(s.gpus) == 3 and len(s.on_gpus) == 3 and s.on_gpus[2].gpus == ("1", "2"))
+    snapshot = until(
+        feed, lambda s: len(s.gpus) == 3 and len(s.on_gpus) == 3 and s.on_gpus[2].gpus == ("1", "2") and s.driver
+    )
     feed.stop()
     rows = [(row.pid, row.gpus, row.gpu_memory_mb) for row in snapshot.on_gpus]
     assert rows == [(4999999, ("0",), 2048.0), (parent, ("1",), 8192.0), (os.getpid(), ("1", "2"), 5120.0)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from far_runs import log, make_run
+from waiting import PATIENCE
 
 from trainvitals.errors import MachineError
 from trainvitals.journal.folder_runs import FolderRuns
@@ -36,6 +38,12 @@ SAMPLES = {
     }
     for index in range(2)
 }
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has not answered for some seconds is called slow: here it would only be this one that is busy."""
+    monkeypatch.setattr("trainvitals.lab.machines.SLOW_SECONDS", PATIENCE)
 
 
 class Desk:
