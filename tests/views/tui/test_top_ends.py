@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,6 +45,8 @@ class Top:
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         self.drawn = b""
+        self._in_use = threading.Lock()
+        """Held while the terminal is read: a number that was closed may be that of another file by then."""
         self._reads = threading.Event()
         self._reads.set()
         flags = ("-m", "trainvitals", "top", "--simulate-gpus", "2", "--interval", "0.2")
@@ -63,10 +67,16 @@ class Top:
 
     def _read(self) -> None:
         while self._reads.wait():
-            try:
-                self.drawn += os.read(self.master, 65536)
-            except OSError:
-                return
+            time.sleep(0.005)  # whoever closes it has a turn
+            with self._in_use:
+                if self.master < 0:
+                    return
+                if not select.select([self.master], [], [], 0)[0]:
+                    continue
+                try:
+                    self.drawn += os.read(self.master, 65536)
+                except OSError:
+                    return
 
     def wait_for(self, words: str) -> None:
         wait_until(lambda: words.encode() in self.drawn, lambda: f"{words} in {self.drawn[-3000:]!r}")
@@ -84,8 +94,10 @@ class Top:
         """Close the terminal: the window is closed, or the connection is gone."""
         os.close(self.slave)
         self.slave = -1
+        with self._in_use:
+            os.close(self.master)
+            self.master = -1
         self._reads.set()
-        os.close(self.master)
 
     def end(self) -> int:
         return self.process.wait(PATIENCE)
@@ -94,16 +106,15 @@ class Top:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for descriptor in (self.slave, self.master):
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue
+        with self._in_use:
+            for descriptor in (self.slave, self.master):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self.slave = self.master = -1
+        self._reads.set()
 
 
 def _is_full(terminal: int) -> bool:
-    import select
-
     return not select.select([], [terminal], [], 0)[1]
 
 
