@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals.errors import MachineError
 from trainvitals.journal.folder_runs import FolderRuns
@@ -20,6 +21,16 @@ from trainvitals.lab.messages import Message
 from .conftest import Server, Tab, make_run
 
 Serve = Callable[..., Server]
+
+
+def ask_server(method: str, address: str, **more: Any) -> httpx.Response:
+    return httpx.request(method, address, timeout=PATIENCE, **more)
+
+
+def answer_of(address: str) -> httpx.Response | None:
+    """None while the machine that is asked takes so long that it is called slow."""
+    answer = ask_server("get", address)
+    return answer if answer.status_code != 503 else None
 
 
 def read(channel: HttpChannel, asked: str, **more: Any) -> Message:
@@ -45,11 +56,13 @@ def test_who_has_the_token_is_answered_and_nobody_else(
 
 def test_what_is_no_question_is_refused(root: Path, serve: Serve) -> None:
     address = f"{serve(root).base}api/v1/reader"
-    assert httpx.post(address, content=b"junk").status_code == 400
-    assert httpx.post(address, content=b"x" * 100_000).status_code == 413
-    assert httpx.get(address).status_code == 405
+    assert ask_server("post", address, content=b"junk").status_code == 400
+    assert ask_server("post", address, content=b"x" * 100_000).status_code == 413
+    assert ask_server("get", address).status_code == 405
     evil = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
-    assert httpx.post(address, content=messages.encode(Message({"ask": "hello"})), headers=evil).status_code == 403
+    assert (
+        ask_server("post", address, content=messages.encode(Message({"ask": "hello"})), headers=evil).status_code == 403
+    )
 
 
 def test_a_server_shows_the_runs_and_machines_of_others(
@@ -63,21 +76,21 @@ def test_a_server_shows_the_runs_and_machines_of_others(
     api = f"{near.base}api/v1"
 
     def states() -> dict[str, str]:
-        return {item["name"]: item["state"] for item in httpx.get(f"{api}/machines").json()["machines"]}
+        return {item["name"]: item["state"] for item in ask_server("get", f"{api}/machines").json()["machines"]}
 
     wait_until(lambda: states() == {name: "up", "local": "up", "127.0.0.1:1": "down"}, lambda: str(states()))
-    wait_until(lambda: httpx.get(f"{api}/runs").json()["total"] == len(keys) + 1, "all runs")
-    assert httpx.get(f"{api}/about").json()["machines"] == [name, "local", "127.0.0.1:1"]
+    wait_until(lambda: ask_server("get", f"{api}/runs").json()["total"] == len(keys) + 1, "all runs")
+    assert ask_server("get", f"{api}/about").json()["machines"] == [name, "local", "127.0.0.1:1"]
     for key in keys:
         for question in ("", "/series?name=loss", "/events", "/alerts", "/diagnosis"):
             mine, theirs = (
-                httpx.get(f"{base}api/v1/runs/{prefix}{key}{question}").json()
+                wait_until(functools.partial(answer_of, f"{base}api/v1/runs/{prefix}{key}{question}")).json()
                 for base, prefix in ((near.base, f"{name}:"), (far.base, ""))
             )
             assert plain(mine) == plain(theirs), question
     with pytest.raises(MachineError, match="shows other machines itself"):
         read(HttpChannel(near.base.rstrip("/"), ""), "hello")
-    assert httpx.delete(f"{api}/runs/{name}:{keys[0]}").status_code == 403
+    assert ask_server("delete", f"{api}/runs/{name}:{keys[0]}").status_code == 403
 
     page = open_tab().page
     page.goto(f"{near.base}#/machines")
@@ -93,14 +106,14 @@ def test_a_server_shows_the_runs_and_machines_of_others(
 
     far.stop()
     wait_until(lambda: states()[name] == "down", "it to be noticed")
-    answer = httpx.get(f"{api}/runs/{name}:{keys[0]}/events")
+    answer = ask_server("get", f"{api}/runs/{name}:{keys[0]}/events")
     assert answer.status_code == 503 and "is down" in answer.json()["error"]["message"]
-    assert httpx.get(f"{api}/runs").json()["total"] == len(keys) + 1, "what is known stays"
-    assert httpx.get(f"{api}/runs/local:{elsewhere(api)}").status_code == 200
+    assert ask_server("get", f"{api}/runs").json()["total"] == len(keys) + 1, "what is known stays"
+    assert ask_server("get", f"{api}/runs/local:{elsewhere(api)}").status_code == 200
 
 
 def elsewhere(api: str) -> str:
-    rows = httpx.get(f"{api}/runs").json()["runs"]
+    rows = ask_server("get", f"{api}/runs").json()["runs"]
     return next(row["key"].removeprefix("local:") for row in rows if row["name"] == "elsewhere")
 
 
