@@ -55,6 +55,7 @@ def test_runs_are_edited_and_tagged_in_the_table(serve: Callable[..., Server], o
     tab.page.get_by_role("button", name="edit", exact=True).click()
     tab.page.get_by_label("name", exact=True).fill("uno")
     tab.page.get_by_role("button", name="save", exact=True).click()
+    tab.wait("!document.querySelector('form.edit')")  # else the next one would stand beside it
     tab.page.get_by_label("select two").check()
     tab.page.get_by_role("button", name="tag", exact=True).click()
     tab.page.get_by_label("add tags").fill("new")
