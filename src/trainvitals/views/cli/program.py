@@ -242,6 +242,7 @@ else:
         def saw(self, number: int) -> bool:
             """Whether the signal came here as well."""
             deadline = time.monotonic() + WITNESS_SECONDS
+            is_last_look = False
             while True:
                 now = time.monotonic()
                 self._seen = [item for item in self._seen if item[1] > now - 1.0]
@@ -249,24 +250,32 @@ else:
                     if item[0] == number:
                         self._seen.remove(item)
                         return True
-                if now >= deadline:
-                    return self._is_pending(number)
-                readable, _, _ = select.select([self._report.reader], [], [], deadline - now)
+                if is_last_look:
+                    return False
+                patience = deadline - now
+                if patience <= 0:
+                    is_pending, is_at_work = self._ask_kernel(number)
+                    if is_pending:
+                        return True
+                    # It, or we, may have been held up: what it had reported by the time it slept is still to be read.
+                    is_last_look, patience = not is_at_work, WITNESS_SECONDS if is_at_work else 0.0
+                readable, _, _ = select.select([self._report.reader], [], [], patience)
                 if readable:
                     numbers = os.read(self._report.reader, 4096)
                     if not numbers:
                         return False  # somebody ended the witness: forward rather than lose
                     self._seen.extend((item, now) for item in numbers)
 
-        def _is_pending(self, number: int) -> bool:
-            """On a busy machine it may have the signal and not have had its turn."""
+        def _ask_kernel(self, number: int) -> tuple[bool, bool]:
+            """Whether the signal waits for it, and whether it is doing something: on a busy machine it may have the
+            signal and not have had its turn, or not all of it."""
             try:
                 with open(f"/proc/{self.pid}/status") as file:
-                    text = file.read()
+                    found = dict(line.split(":", 1) for line in file.read().splitlines())
             except OSError:
-                return False
-            masks = [int(line.split()[1], 16) for line in text.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
-            return any(mask >> (number - 1) & 1 for mask in masks)
+                return False, False
+            masks = [int(found.get(name, "0"), 16) for name in ("SigPnd", "ShdPnd")]
+            return any(mask >> (number - 1) & 1 for mask in masks), found.get("State", "").strip()[:1] in ("R", "D")
 
         def dismiss(self) -> None:
             """End it and forget it."""
