@@ -3,6 +3,7 @@ in where the terminal is the point."""
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -113,16 +114,17 @@ class Terminal:
     ) -> None:
         self.text = ""
         self.status: int | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end within a character
         self._size = (rows, columns)
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
+            _set_size(0, rows, columns)  # before the command can ask for it
             os.chdir(folder)
             os.execvpe(command[0], list(command), dict(environ))
-        self.resize(rows, columns)
 
     def resize(self, rows: int, columns: int) -> None:
         self._size = (rows, columns)
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        _set_size(self.descriptor, rows, columns)
 
     def press(self, keys: str) -> None:
         os.write(self.descriptor, keys.encode())
@@ -137,7 +139,7 @@ class Terminal:
                 data = b""
             if not data:
                 return False
-            self.text += data.decode(errors="replace")
+            self.text += self._decoder.decode(data)
         return True
 
     def wait_for(self, text: str, times: int = 1) -> None:
@@ -174,6 +176,10 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self.descriptor)
+
+
+def _set_size(descriptor: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 @pytest.fixture
