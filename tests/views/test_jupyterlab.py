@@ -112,11 +112,11 @@ run.finish()"""
 
     early = wait_until(lambda: re.search(r"last step [\d,]+", texts_of(page)), "a picture")[0]
     wait_until(lambda: "last step" in texts_of(page) and early not in texts_of(page).split(" | "), "another picture")
-    assert "running" in texts_of(page)
-    assert is_drawn(page)
+    # It is replaced all the time: for a moment there is none, or one that the browser has not drawn yet.
+    wait_until(lambda: "running" in texts_of(page), "the state of the run")
+    wait_until(lambda: is_drawn(page), "a picture that is drawn")
     enough.touch()
-    wait_until(lambda: "finished, last step" in texts_of(page), "the end of the run")
-    last = texts_of(page)
+    last = wait_until(lambda: re.search(r".*finished, last step.*", texts_of(page)), "the end of the run")[0]
     page.keyboard.press("Control+s")
     wait_until(lambda: "finished, last step" in path.read_text(), "the saved notebook")
 
