@@ -59,6 +59,7 @@ def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
 
 
 def test_the_energy_of_the_summary_is_that_of_the_samples_up_to_the_end(watched_machine: Any) -> None:
+    watched_machine.run("agent", "start")  # one that is only starting might miss so short a training
     done = watched_machine.run("demo", "--seconds", "2", "--interval", "0.2", "--simulate-gpus", "2")
     folder, run = watched_machine.only_run()
     reader = RunReader(folder)
@@ -92,15 +93,18 @@ def test_ctrl_c_ends_it_with_a_summary_of_what_there_was(watched_machine: Any) -
 
 
 def test_gpus_are_at_work_from_the_first_line_that_shows_them(watched_machine: Any) -> None:
-    done = watched_machine.run("demo", "--seconds", "3", "--interval", "0.2", "--simulate-gpus", "1")
-    uses = [int(text) for text in re.findall(r"GPU 0 \(simulated\) (\d+) %", done.stdout)]
-    assert uses and min(uses) > 40
+    use = re.compile(r"GPU 0 \(simulated\) (\d+) %")
+    done = watched_machine.interrupt_when(
+        use.search, *("demo", "--seconds", "600", "--interval", "0.2", "--simulate-gpus", "1")
+    )
+    # A fifth is the least of what is simulated in the first minute, now and then; at rest it would be nothing.
+    assert all(int(text) > 10 for text in use.findall(done.stdout))
 
 
 def test_the_hardware_alone_can_be_shown(watched_machine: Any) -> None:
     done = watched_machine.interrupt_when(
         lambda output: "GPU Monitor (simulated) - GPU0:" in output,
-        *("demo", "--mode", "monitor", "--seconds", "60", "--interval", "0.2"),
+        *("demo", "--mode", "monitor", "--seconds", "600", "--interval", "0.2"),
     )
     assert done.returncode == 0
 
@@ -109,7 +113,7 @@ def test_simulated_gpus_are_never_among_real_ones(watched_machine: Any, fake_nvm
     fake_nvml.load()
     done = watched_machine.interrupt_when(
         lambda output: "GPU Monitor (simulated) - GPU0:" in output,
-        *("demo", "--mode", "monitor", "--seconds", "60", "--interval", "0.2"),
+        *("demo", "--mode", "monitor", "--seconds", "600", "--interval", "0.2"),
     )
     assert done.returncode == 0
     folder, _ = watched_machine.only_run()

@@ -45,7 +45,7 @@ MONITOR_SECONDS = 15.0
 SIMULATED_GPUS = 2
 DASHBOARD_SECONDS = 10.0
 """How long to wait for its address."""
-AGENT_SECONDS = 10.0
+AGENT_SECONDS = 30.0
 """How long to wait until the agent has counted all of the run: the process of the demo lives on."""
 MODES = ("train", "monitor", "dashboard")
 

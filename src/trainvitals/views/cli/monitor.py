@@ -62,7 +62,9 @@ STALE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 """How long a line waits at most for GPUs that have no new sample."""
 FINAL_SECONDS = 3.0
-FIRST_SECONDS = 10.0
+NO_LATEST_SECONDS = 10.0
+"""How long the file with what it knows of them is waited for."""
+FIRST_SECONDS = 30.0
 """However short it is to look, the first sample is waited for this long: on a busy node it takes a while."""
 GPU = {
     "utilization_percent": "util %",
@@ -292,7 +294,7 @@ class Console:
         """
         if self._first is None or now - self._first[0] <= NO_GPU_SECONDS:
             return False
-        if now - self._first[0] > FIRST_SECONDS:
+        if now - self._first[0] > NO_LATEST_SECONDS:
             return True  # it may have no room for that file
         try:
             return (runtime.runtime_dir() / "latest.json").stat().st_mtime > self._first[1]
