@@ -56,14 +56,16 @@ def test_in_the_foreground_it_prints_its_log_and_ends_by_ctrl_c(machine: Any) ->
 
 def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
     process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "600")
+    wanted = (
+        r" running +0 +- ",  # the command itself is not a rank
+        r"simulated:SIM-\S+ +ok +\d+\.\d s +\d+\.\d ms",
+        r"amd +none +no AMD GPU",
+    )
     text = ""
-    while "simulated:SIM-" not in text or "running" not in text:
-        assert process.poll() is None
+    while not all(re.search(pattern, text) for pattern in wanted):  # they come one after the other
+        assert process.poll() is None, text
         text = watched_machine.run("agent", "status").stdout
     assert watched_machine.only_run()[0].name in text
-    assert re.search(r" running +0 +- ", text)  # the command itself is not a rank
-    assert re.search(r"simulated:SIM-\S+ +ok +\d+\.\d s +\d+\.\d ms", text)
-    assert re.search(r"amd +none +no AMD GPU", text)
     stopped = watched_machine.run("agent", "stop")
     assert "a run is still active" in stopped.stderr
     process.send_signal(signal.SIGTERM)
