@@ -160,8 +160,7 @@ class Server:
         return int(self.base.rstrip("/").rpartition(":")[2])
 
     def restart(self) -> None:
-        """End, and start again on the same port."""
-        self._command[self._command.index("--port") + 1] = str(self.port)
+        """End, and start again on the same port, which was given."""
         self.stop()
         self.start()
 
@@ -231,6 +230,27 @@ class Tab:
                 f"never true: {expression}\n{missing}\n{self.page.inner_text('body')[:2000]}"
             )
             time.sleep(0.05)
+
+    def point_at(self, selector: str, across: float = 0.5) -> dict[str, float]:
+        """Move the mouse over the first of these, at that share of its width, and tell its place. It is looked up
+        until the mouse is there: what is drawn above it later moves it."""
+        shown = self.page.locator(selector).first
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            box = shown.bounding_box()
+            if box is not None:
+                self.page.mouse.move(box["x"] + box["width"] * across, box["y"] + box["height"] / 2)
+                if shown.evaluate("(item) => item.matches(':hover')") and shown.bounding_box() == box:
+                    return dict(box)
+            assert time.monotonic() < deadline, f"the mouse never was over {selector}"
+
+    def go_by_key(self, letter: str, condition: str) -> None:
+        """The key g and a letter, again where so much time was between them that the page took them for two keys."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < deadline, f"g and {letter} lead nowhere: {self.page.url}"
+            self.page.keyboard.press("g")
+            self.page.keyboard.press(letter)
 
 
 @pytest.fixture

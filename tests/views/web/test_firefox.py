@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_sweep import make_sweep
+from waiting import wait_until
 
 from .conftest import Server
 from .firefox import Firefox
@@ -59,10 +60,17 @@ def test_a_sweep_is_drawn(tmp_path: Path, serve: Callable[..., Server], firefox:
 def test_a_chart_is_read_and_zoomed_with_the_mouse(server: Server, keys: list[str], firefox: Firefox) -> None:
     firefox.open(f"{server.base}#/run/{keys[0]}/training")
     firefox.wait(f"{DRAWN} > 0 && document.querySelector('[data-chart=Loss] .u-over') !== null")
-    box = firefox.wait(BOX)
-    middle = box["y"] + box["height"] / 2
-    firefox.move(box["x"] + box["width"] * 0.5, middle)
-    firefox.wait("document.querySelector('[data-chart=Loss] .tip')?.innerText.startsWith('step ')")
-    firefox.drag(box["x"] + box["width"] * 0.25, middle, box["x"] + box["width"] * 0.5)
+    place = {}
+
+    def is_read() -> bool:
+        # Looked up anew each time: what is drawn above it later moves it.
+        place.update(firefox.wait(BOX))
+        firefox.move(place["x"] + place["width"] * 0.5, place["y"] + place["height"] / 2)
+        tip = firefox.evaluate("document.querySelector('[data-chart=Loss] .tip').innerText")
+        return (tip or "").startswith("step ")
+
+    wait_until(is_read, "the values under the mouse")
+    middle = place["y"] + place["height"] / 2
+    firefox.drag(place["x"] + place["width"] * 0.25, middle, place["x"] + place["width"] * 0.5)
     firefox.wait("location.hash.includes('zx=step')")
     assert firefox.problems == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, free_port
 
 from trainvitals.views.web.gate import Door, split_host
 
@@ -118,7 +118,8 @@ def make_link(server: Server, *flags: str) -> str:
 def guarded(serve: Callable[..., Server], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server as everybody gets it."""
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    return serve(root, "--allow-edit", asks_for_token=True)
+    # A restart needs a port that the kernel gives to nobody else meanwhile.
+    return serve(root, "--allow-edit", asks_for_token=True, port=free_port())
 
 
 @pytest.mark.promise("another account of the machine connects to the page", "401 for every path")

@@ -67,7 +67,7 @@ def test_the_slider_of_the_page_moves_every_name_and_its_own_only_one(show: Call
         slider.press("ArrowLeft")
     tab.wait(f"{card('shades')}.innerText.includes('step 20') && {card('shades')}.innerText.includes('shade 20')")
     tab.wait("document.body.innerText.includes('text of step 20')")
-    assert "step=20" in tab.page.url
+    tab.wait("location.hash.includes('step=20')")
     own = tab.page.get_by_label("step of shades")
     own.focus()
     own.press("Home")
@@ -142,8 +142,7 @@ def test_a_run_without_media_shows_how_to_log_some(
     server, tab = serve(tmp_path), open_tab()
     tab.page.goto(f"{server.base}#/run/{Path(run.folder).name}/overview")
     tab.wait("document.querySelector('.health')")
-    tab.page.keyboard.press("g")
-    tab.page.keyboard.press("m")
+    tab.go_by_key("m", "location.hash.endsWith('/media')")
     tab.wait("document.body.innerText.includes('No media logged yet')")
 
 

@@ -14,7 +14,7 @@ import httpx
 import made_runs
 import pytest
 from rl_runs import FAULTS, make_healthy, spell
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 import trainvitals
 from trainvitals import settings
@@ -107,11 +107,10 @@ def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open
         tab = open_tab()
         tab.page.goto(link(server, keys[0], "training", f"?x={axis}"))
         tab.wait("document.querySelector('[data-chart=Loss] .u-over')")
-        box = tab.page.locator("[data-chart=Loss] .u-over").bounding_box()
         deadline = time.monotonic() + PATIENCE
         while not tab.page.locator(".tip-mark", has_text="checkpoint: saved").count():
             assert time.monotonic() < deadline, f"no mark over {axis}"
-            tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            box = tab.point_at("[data-chart=Loss] .u-over")
             tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
 
 
@@ -197,11 +196,9 @@ def test_dragging_zooms_every_chart_reloads_detail_and_the_address_brings_it_bac
     tab = open_tab()
     tab.page.goto(link(server, keys[0], "training"))
     tab.wait("document.querySelectorAll('.chart .u-over').length >= 2")
-    box = tab.page.locator(".chart .u-over").first.bounding_box()
-    middle = box["y"] + box["height"] / 2
-    tab.page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+    box = tab.point_at(".chart .u-over", across=0.25)
     tab.page.mouse.down()
-    tab.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=5)
+    tab.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2, steps=5)
     tab.page.mouse.up()
     tab.wait("location.hash.includes('from=')")
     deadline = time.monotonic() + PATIENCE
@@ -275,12 +272,8 @@ def test_the_keyboard_alone_is_enough(server: Server, open_tab: Open, keys: list
     tab.wait("location.hash.includes('from=')")
     tab.page.keyboard.press("0")
     tab.wait("!location.hash.includes('from=')")
-    tab.page.keyboard.press("g")
-    tab.page.keyboard.press("s")
-    tab.wait("location.hash.endsWith('/system')")
-    tab.page.keyboard.press("g")
-    tab.page.keyboard.press("r")
-    tab.wait("location.hash === '#/runs'")
+    tab.go_by_key("s", "location.hash.endsWith('/system')")
+    tab.go_by_key("r", "location.hash === '#/runs'")
 
 
 def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> None:
@@ -443,12 +436,8 @@ def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
     assert tab.page.get_by_role("link", name="RL", exact=True).count() == 0
     tab.page.goto(link(server, "grpo"))
     tab.wait(f"{CHARTS} >= 1")
-    tab.page.keyboard.press("g")
-    tab.page.keyboard.press("p")
-    tab.wait("location.hash.includes('/rl')")
-    tab.page.keyboard.press("g")
-    tab.page.keyboard.press("r")
-    tab.wait("location.hash.includes('/runs')")
+    tab.go_by_key("p", "location.hash.includes('/rl')")
+    tab.go_by_key("r", "location.hash.includes('/runs')")
 
 
 def test_no_runs_at_all_tells_what_to_do(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
@@ -583,14 +572,14 @@ def test_what_is_logged_while_a_chart_is_being_read_shows_up(
 def test_the_page_says_when_it_is_stale_and_comes_back_by_itself(
     serve: Callable[..., Server], open_tab: Open, live: Any
 ) -> None:
-    server = serve(Path(live.folder).parent.parent)
+    # No port that the kernel gives to others while nobody listens on it.
+    server = serve(Path(live.folder).parent.parent, port=free_port())
     tab = open_tab()
     tab.page.goto(link(server, Path(live.folder).name))
     tab.wait(f"{LAST}.includes('loss 0.05')")
     server.stop()
     tab.wait("document.querySelector('.head').innerText.includes('Disconnected')")
     live.log({"loss": 0.0123}, step=30)
-    server._command[server._command.index("--port") + 1] = str(server.port)
     server.start()
     tab.wait("!document.querySelector('.head').innerText.includes('Disconnected')")
     tab.wait(f"{LAST}.includes('loss 0.0123')")

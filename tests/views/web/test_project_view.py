@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 from .conftest import HOSTILE, Server, Tab, make_run
 
@@ -222,7 +222,7 @@ def test_columns_of_a_project_are_kept_with_it(serve: Callable[..., Server], ope
     tab.page.locator(".menu-name", has_text="lr").click()
     wait_until(lambda: "config.lr" in (kept(place).get("columns") or ()))
     assert "summary.loss" in kept(place)["columns"]
-    assert "column=config.lr" in tab.page.url
+    tab.wait("location.hash.includes('column=config.lr')")
     other = open_tab()
     other.page.goto(f"{server.base}#/runs?project=p")
     other.wait(f"{HEADS}.includes('lr')")
@@ -231,14 +231,14 @@ def test_columns_of_a_project_are_kept_with_it(serve: Callable[..., Server], ope
 def test_without_allow_edit_it_stays_in_the_browser_and_goes_along_later(
     serve: Callable[..., Server], open_tab: Open, place: Path
 ) -> None:
-    server, tab = serve(place), open_tab()
+    port = free_port()  # none that the kernel gives to others while nobody listens on it
+    server, tab = serve(place, port=port), open_tab()
     tab.page.goto(training(server, place))
     tab.page.get_by_label("pin accuracy", exact=True).first.click()
     tab.wait("document.body.innerText.includes('kept in this browser only')")
     tab.page.goto(training(server, place))
     wait_until(lambda: pins(tab) == ["Accuracy"])
     assert kept(place) == {}
-    port = server.port
     server.stop()
     again = serve(place, "--allow-edit", port=port)
     tab.page.goto("about:blank")
