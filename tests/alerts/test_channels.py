@@ -24,12 +24,11 @@ from waiting import PATIENCE, free_port, wait_until
 sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
-from test_outbox import message
+from test_outbox import carry_patiently, message
 
 from trainvitals import settings
 from trainvitals.alerts import messages, records
 from trainvitals.alerts.channels import NotSent, Outgoing, alertmanager, desktop, send, services
-from trainvitals.alerts.outbox import carry
 from trainvitals.alerts.picture import read_points
 from trainvitals.alerts.session import RunAlerts, still_sending
 from trainvitals.journal.layout import FileName
@@ -37,7 +36,7 @@ from trainvitals.journal.layout import FileName
 
 def outgoing(**more: Any) -> Outgoing:
     body = message(**more).body
-    return Outgoing(body, messages.title(body), messages.text(body), 0.0)
+    return Outgoing(body, messages.title(body), messages.text(body), 0.0, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def receiver() -> Iterator[Receiver]:
 
 def test_ntfy_gets_what_ntfy_documents(receiver: Receiver) -> None:
     """https://docs.ntfy.sh/publish/#publish-as-json: topic, title, message."""
-    result = carry(f"ntfy://127.0.0.1:{receiver.port}/my-topic", message().body)
+    result = carry_patiently(f"ntfy://127.0.0.1:{receiver.port}/my-topic", message().body)
     assert result.sent, result.reason
     body = receiver.bodies[0]
     assert body["topic"] == "my-topic"
@@ -143,7 +142,7 @@ class Mailbox:
         self.port = free_port()
         self.controller = Controller(
             Keeper(), hostname="127.0.0.1", port=self.port, tls_context=context, require_starttls=True,
-            authenticator=check, auth_required=True, auth_require_tls=True,
+            authenticator=check, auth_required=True, auth_require_tls=True, ready_timeout=PATIENCE,
         )  # fmt: skip
         self.controller.start()
 
@@ -163,7 +162,7 @@ def mail_url(mailbox: Mailbox, password: str) -> str:
 
 
 def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
-    result = carry(mail_url(mailbox, "pa55word"), message().body)
+    result = carry_patiently(mail_url(mailbox, "pa55word"), message().body)
     assert result.sent, result.reason
     session, envelope = mailbox.mails[0]
     assert session.ssl is not None and session.authenticated
@@ -177,7 +176,7 @@ def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
 @pytest.mark.promise("markup and line breaks in a name", "they are text in a message")
 def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) -> None:
     evil = "loss < 3 <img src=x onerror=alert(1)> {x.__class__} %s\r\nBcc: eve@example.org"
-    result = carry(mail_url(mailbox, "pa55word"), message(message=evil).body)
+    result = carry_patiently(mail_url(mailbox, "pa55word"), message(message=evil).body)
     assert result.sent, result.reason
     envelope = mailbox.mails[0][1]
     assert envelope.rcpt_tos == ["you@example.org"]
@@ -189,7 +188,7 @@ def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) 
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(mailbox: Mailbox) -> None:
-    result = carry(mail_url(mailbox, "wrong-and-secret"), message().body)
+    result = carry_patiently(mail_url(mailbox, "wrong-and-secret"), message().body)
     assert not result.sent
     assert "535" in result.reason and "wrong-and-secret" not in result.reason
     assert mailbox.mails == []
@@ -204,7 +203,7 @@ def test_a_picture_of_the_last_minutes_comes_with_the_mail(mailbox: Mailbox, tmp
         lines.append(json.dumps({"timestamp": stamp, "gpu_index": 3, "temperature_celsius": 60 + n / 10}))
     (run / "gpu_metrics_20261115_220000.jsonl").write_text("\n".join(lines) + "\n")
     body = message(metric="gpu.temperature_celsius").body
-    result = carry(mail_url(mailbox, "pa55word"), body, folder=str(run))
+    result = carry_patiently(mail_url(mailbox, "pa55word"), body, folder=str(run))
     assert result.sent, result.reason
     mail = email.message_from_bytes(mailbox.mails[0][1].content, policy=email.policy.default)
     pictures = [part for part in mail.walk() if part.get_content_type() == "image/png"]

@@ -14,11 +14,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
-from test_outbox import message
+from test_outbox import carry_patiently, message
 
 from trainvitals.alerts import messages
 from trainvitals.alerts.channels import NotSent, Outgoing, chats
-from trainvitals.alerts.outbox import carry
 from trainvitals.settings.addresses import ADDRESSES
 from trainvitals.settings.channels import find_chat
 from trainvitals.views.cli.main import main
@@ -87,7 +86,7 @@ def test_apprise_takes_it_for_the_same_service(url: str) -> None:
 
 
 def test_a_message_goes_through_the_web_hook_in_the_service_s_own_form(receiver: Receiver) -> None:
-    result = carry(f"http://127.0.0.1:{receiver.port}/hooks/{SECRET}yz", message().body)
+    result = carry_patiently(f"http://127.0.0.1:{receiver.port}/hooks/{SECRET}yz", message().body)
     assert result.sent, result.reason
     (body,) = receiver.bodies
     assert set(body) == {"text"}
@@ -96,7 +95,7 @@ def test_a_message_goes_through_the_web_hook_in_the_service_s_own_form(receiver:
 
 def test_a_service_that_refuses_is_an_error_without_the_address(receiver: Receiver) -> None:
     receiver.answers = [404]
-    result = carry(f"http://127.0.0.1:{receiver.port}/hooks/{SECRET}yz", message().body)
+    result = carry_patiently(f"http://127.0.0.1:{receiver.port}/hooks/{SECRET}yz", message().body)
     assert not result.sent and result.final and "404" in result.reason and SECRET not in result.reason
 
 

@@ -41,6 +41,9 @@ def send(url: str, outgoing: Outgoing) -> None:
             f"Apprise cannot parse this {url.partition(':')[0]}:// address (https://github.com/caronc/apprise/wiki)",
             final=True,
         )
+    for limit in ("socket_connect_timeout", "socket_read_timeout"):
+        if limit not in vars(service):  # the address names none: Apprise would give up after four seconds
+            setattr(service, limit, outgoing.timeout)
     kinds = {"info": apprise.NotifyType.INFO, "warning": apprise.NotifyType.WARNING}
     body = outgoing.body
     kind: Any = kinds.get(str(body["severity"]), apprise.NotifyType.FAILURE)
