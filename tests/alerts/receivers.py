@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
 import time
 from typing import Any
 
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 
 class Receiver:
@@ -18,6 +19,9 @@ class Receiver:
         self.answers: list[int | tuple[int, dict[str, str]]] = list(answers or (200,))
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.times: list[float] = []
+        self._busy = 0
+        """Connections that were accepted and have not ended."""
+        self._lock = threading.Lock()
         self.hang = threading.Event()
         self.release = threading.Event()
         outer = self
@@ -43,7 +47,23 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        class Server(http.server.ThreadingHTTPServer):
+            def process_request(self, request: Any, client_address: Any) -> None:
+                with outer._lock:
+                    outer._busy += 1
+                super().process_request(request, client_address)
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    with outer._lock:
+                        outer._busy -= 1
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Whoever asked was killed meanwhile."""
+
+        self.server = Server(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -58,6 +78,14 @@ class Receiver:
     @property
     def bodies(self) -> list[Any]:
         return [json.loads(body) for _, _, body in self.requests]
+
+    def settle(self) -> None:
+        """Until `requests` has all that were sent so far, also by somebody who is dead by now."""
+        with socket.create_connection(("127.0.0.1", self.port)) as last:  # accepted after all of them
+            last.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            while last.recv(1000):
+                pass
+        wait_until(lambda: self._busy == 0, "the requests so far")
 
     def close(self) -> None:
         self.release.set()

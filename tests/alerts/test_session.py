@@ -199,6 +199,9 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     assert session.still_sending()
     session._lingering.clear()  # as if the agent had been killed now
     alerts.close()
+    sending = alerts._outbox._channels["hook"].thread
+    assert sending is not None
+    sending.join()  # with a try that it may just have begun
     before = len(receiver.requests)
     receiver.answers = [200]
     count = session.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
