@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import PATIENCE
 
 from trainvitals.bench import process_memory
 from trainvitals.bench.inputs import parse_inputs
@@ -70,7 +71,7 @@ def test_the_time_that_a_model_sleeps_counts() -> None:
 
 def test_a_round_counts_every_call_and_stops_at_the_most() -> None:
     worker = load("some_models:mlp")
-    assert len(worker.round(1, 5.0, 7)["ms"]) == 7
+    assert len(worker.round(1, PATIENCE, 7)["ms"]) == 7
     assert len(worker.round(1, 0.0, 7)["ms"]) == 1
 
 

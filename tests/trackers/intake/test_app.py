@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.trackers.intake.app import MOST_BODY, Room
 from trainvitals.trackers.intake.keys import make_key
@@ -42,8 +43,9 @@ def test_a_page_of_another_site_cannot_log(server: Server) -> None:
     foreign = {**token, "origin": "http://evil.example"}
     assert server.post("/graphql", VIEWER, headers=foreign).status_code == 403
     assert server.post("/graphql", VIEWER, headers={**token, "host": "evil.example"}).status_code == 421
-    assert httpx.get(f"{server.address}/api/v1/runs").status_code == 401, "the dashboard has an entrance of its own"
-    assert httpx.get(f"{server.address}/api/v1/runs", headers=token).status_code == 200
+    runs = f"{server.address}/api/v1/runs"
+    assert httpx.get(runs, timeout=PATIENCE).status_code == 401, "the dashboard has an entrance of its own"
+    assert httpx.get(runs, headers=token, timeout=PATIENCE).status_code == 200
 
 
 def test_only_what_was_asked_for_is_accepted(serve: Callable[..., Server]) -> None:

@@ -16,15 +16,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-exporter = OTLPMetricExporter(compression=Compression.Gzip)
-reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10**8)
+exporter = OTLPMetricExporter(compression=Compression.Gzip, timeout=600)
+reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10**8, export_timeout_millis=600_000)
 resource = Resource.create({"service.name": "trainer", "service.instance.id": "worker-1"})
 provider = MeterProvider(metric_readers=[reader], resource=resource)
 meter = provider.get_meter("test")
 meter.create_gauge("loss").set(0.25)
 meter.create_counter("batches").add(3, {"split": "train"})
 meter.create_histogram("seconds").record(2.0)
-provider.force_flush()
+provider.force_flush(600_000)
 """
 
 

@@ -334,7 +334,7 @@ def test_hostile_file_names_are_refused(server: Server) -> None:
     before = server.file()
     names = ["../run.json", "/etc/x", "a/../../x", "media/../run.json", "a\\b", "x\ny", "a/" * 30, "x" * 300]
     answer = graphql(server, "CreateRunFiles", {"entity": "e", "project": "p", "run": "one", "files": names})
-    with httpx.Client() as client:
+    with httpx.Client(timeout=PATIENCE) as client:
         for file in answer.json()["data"]["createRunFiles"]["files"]:
             path = file["uploadUrl"].removeprefix(server.address)
             request = client.build_request("PUT", server.address, content=b"evil")
