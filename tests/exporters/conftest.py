@@ -117,7 +117,7 @@ def answering() -> Iterator[Answering]:
 @pytest.fixture
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is sent at the end: a server on a busy machine may take longer than an agent would wait."""
-    for module in ("push_queue", "service"):
+    for module in ("push_queue", "pushing", "service"):
         monkeypatch.setattr(f"trainvitals.exporters.{module}.PATIENCE", PATIENCE)
 
 

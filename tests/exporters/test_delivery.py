@@ -90,6 +90,7 @@ def test_one_that_stays_away_is_given_up_and_goes_on_another_time(tmp_path: Path
     probe.is_away = True
     run = RunDescription(folder.name, folder, HOST, 1, RunFile())
     runner = RowRunner("probe", lambda: probe, run, limits=Limits(10, 0.001, 0.0))
+    wait_until(lambda: runner.describe().trouble, "a first try")
     assert not deliver([runner], Relay(folder), END, saved.append, stop=threading.Event(), patience=0.2)
     assert not saved[-1]["probe"].complete and "away" in (saved[-1]["probe"].trouble or "")
     probe.is_away = False

@@ -186,6 +186,7 @@ def test_a_histogram_says_nothing_about_the_shortest_and_longest(
     assert not point.HasField("min") and not point.HasField("max")
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, start: Callable[..., PushQueue]) -> None:
     there = families()
     outbox = start(endpoint.url, lambda: there)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from servers import Answering, Server, fetch
@@ -32,6 +33,7 @@ def start_gateway(url: str, warn: Callable[[str], None] = lambda text: None) -> 
     return start(Order(url, settings, lambda options: families(), "box", 0.0, Path("/nowhere"), warn))
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_each_run_is_a_group_with_its_own_series(start_pushgateway: Callable[[], Server]) -> None:
     server = start_pushgateway()
     gateway = start_gateway(server.url)

@@ -77,7 +77,6 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
 ) -> None:
     server = start_prometheus() if kind == "prometheus" else start_victoria()
     numbers = Numbers("a", 'b"\n\\')
-    began = time.time()
     writer = writers(f"{server.url}/api/v1/write", numbers)
     wait_until(lambda: writer.counts.sent, "the value before the first")
     for value in range(1, 31):
@@ -96,10 +95,9 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
     wait_until(lambda: sent_all(writer), "everything to be sent")
     if kind == "victoria":
         flush(server)
-    window = int(time.time() - began) + 5
 
     def values() -> list[float]:
-        found = server.query(f'sent{{name="a"}}[{window}s]', time.time() + 1)
+        found = server.query('sent{name="a"}[1h]', time.time() + 1)
         return [float(value) for _, value in found[0]["values"]] if found else []
 
     wait_until(lambda: values() and values()[-1] == 30.0, "the last value")
@@ -132,7 +130,6 @@ def test_the_agents_of_two_users_on_one_machine_lose_nothing_and_one_xid_is_one(
         place = Destination(front.url, tmp_path / user)
         return PushQueue(dialect, place, lambda: collect(user), interval=3600.0)
 
-    began = time.time()
     agents = {user: agent(user) for user in losses}
     wait_until(lambda: all(writer.counts.sent for writer in agents.values()), "the values before the first")
     for step in range(1, 31):
@@ -144,11 +141,10 @@ def test_the_agents_of_two_users_on_one_machine_lose_nothing_and_one_xid_is_one(
                 wait_until(lambda writer=writer: sent_all(writer), "what alice sends")
     wait_until(lambda: all(sent_all(writer) for writer in agents.values()), "everything")
     assert [writer.counts.rejected for writer in agents.values()] == [0, 0]
-    window = int(time.time() - began) + 5
     for user in losses:
-        found = server.query(f'training_loss{{run="{user}"}}[{window}s]', time.time() + 1)
+        found = server.query(f'training_loss{{run="{user}"}}[1h]', time.time() + 1)
         assert [float(value) for _, value in found[0]["values"]] == [float(step) for step in range(31)]
-    held = server.query(f"gpu_xid_errors_total[{window}s]", time.time() + 1)
+    held = server.query("gpu_xid_errors_total[1h]", time.time() + 1)
     assert len(held) == 1 and {value for _, value in held[0]["values"]} in ({"0"}, {"1"}), (
         "one of them has the hardware"
     )
@@ -214,8 +210,13 @@ def test_the_end_does_not_wait_for_a_server_that_does_not_answer_and_the_next_on
     first = writers(answering.url if bad else f"http://127.0.0.1:{free_port()}", numbers)
     wait_until(lambda: first.counts.failed or answering.received, "a try")
     first.close()
-    kept = [path.read_bytes() for path in sorted((tmp_path / "spool").glob("*.request"))]
-    assert len(kept) == 3, "the first values, the last ones, and the end"
+
+    def read_spool() -> list[bytes]:
+        return [path.read_bytes() for path in sorted((tmp_path / "spool").glob("*.request"))]
+
+    # It is not waited for either where a busy machine needs longer to write that much.
+    wait_until(lambda: len(read_spool()) == 3, "the first values, the last ones, and the end")
+    kept = read_spool()
     answering.answers, answering.received[:] = [], []
     answering.silence.set()
     second = writers(answering.url, numbers)
