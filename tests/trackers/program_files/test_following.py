@@ -37,8 +37,9 @@ class Run:
         """Also after a kill: what was read and not saved is forgotten."""
         self.files = RankFiles(self.folder, 0, self.settings)
 
-    def note(self, kind: str, path: Path, offset: int = 0) -> None:
-        write_note(self.folder, kind, str(path), rank=0, opened=time.time(), offset=offset)
+    def note(self, kind: str, path: Path, offset: int = 0, opened: float | None = None) -> None:
+        opened = time.time() if opened is None else opened
+        write_note(self.folder, kind, str(path), rank=0, opened=opened, offset=offset)
 
     def take(self) -> list[tuple[int | None, dict[str, Any]]]:
         """All that is there; the rows of the run that came from files."""
@@ -93,7 +94,7 @@ def test_of_a_folder_only_the_files_of_the_process_count(run: Run, tmp_path: Pat
     host, now = os.uname().nodename, int(time.time())
     for name in (f"{now}.{host}.{os.getpid()}.0.v2", f"{now}.{host}.1.0.v2", f"{now - 100}.{host}.{os.getpid()}.0.v2"):
         write_events(tmp_path / "logs" / f"events.out.tfevents.{name}", (1, name.partition(".")[2], 1.0))
-    run.note(EVENT_FOLDER, tmp_path / "logs")
+    run.note(EVENT_FOLDER, tmp_path / "logs", opened=now)  # the name of a file has the second in which it was made
     assert [set(row) for _, row in run.take()] == [{f"{host}.{os.getpid()}.0.v2"}]
 
 
