@@ -114,6 +114,13 @@ def answering() -> Iterator[Answering]:
     server.close()
 
 
+@pytest.fixture(autouse=True)
+def patient_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that a busy machine answers late would be made again, or given up."""
+    for limit in ("push_queue.TIMEOUT", "pushgateway.TIMEOUT", "mlflow.SECONDS", "mlflow.STORE_SECONDS"):
+        monkeypatch.setattr(f"trainvitals.exporters.{limit}", PATIENCE)
+
+
 @pytest.fixture
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is sent at the end: a server on a busy machine may take longer than an agent would wait."""
