@@ -136,8 +136,11 @@ def test_the_end_of_a_run_reaches_the_webhook_once_from_two_prometheus_servers(
             lambda server=server: server.query('trainvitals_alert_active{rule="process_died"} == 1'), "the alert"
         )
     for alert in ("RunFailed", "RunHung"):
-        messages = [(item["run"], item["state"]) for item in delivered(answering, alert)]
-        assert len(messages) == len(set(messages))
+        told: dict[str, str] = {}
+        for item in delivered(answering, alert):
+            # A scrape that a busy machine missed ends the alert until the next one: that is another message.
+            assert told.get(item["run"]) != item["state"], f"{alert} of {item['run']} was sent twice"
+            told[item["run"]] = item["state"]
 
 
 def delivered(webhook: Answering, name: str) -> list[dict[str, str]]:

@@ -185,4 +185,4 @@ def test_runs_show_has_what_was_sent_and_nothing_is_left_to_export(story: Mirror
     assert shown.count("rows sent, complete") == 3 and f"{story.mlflow.url}/#/experiments/" in shown
     done = story.command("export", "latest", "--to", "mlflow", story.mlflow.url)
     assert done.returncode == 0 and "mlflow accepted 0 rows" in done.stderr, done.stderr
-    assert not list((story.folder / "runtime" / "exports").glob("*.json"))
+    wait_until(lambda: not list((story.folder / "runtime" / "exports").glob("*.json")), "no note about anything unsent")
