@@ -180,10 +180,10 @@ def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> N
         # On a busy machine it may have been silent for a second before: that was another stall, and over.
         return [body for body in place.messages(rule) if "(the process is stopped" in body["message"]]
 
-    (told,) = wait_until(lambda: of_the_stop("training_stalled"), "the message of the stall")
+    told = wait_until(lambda: of_the_stop("training_stalled"), "the message of the stall")[-1]
     assert told["severity"] == "warning"
     assert "has logged no step for" in told["message"] and "evaluation or a checkpoint" in told["message"]
-    (hung,) = wait_until(lambda: of_the_stop("training_hung"), "the message of the hang")
+    hung = wait_until(lambda: of_the_stop("training_hung"), "the message of the hang")[-1]
     assert hung["severity"] == "critical"
     training.send_signal(signal.SIGCONT)
     place.wait_for_message("training_stalled", "resolved")
