@@ -26,7 +26,7 @@ from trainvitals.journal.documents.registration import Registration
 from trainvitals.runtime import catches_signal, is_same_process
 from trainvitals.sources.procfs import read_children
 
-WAIT_SECONDS = 3.0
+WAIT_SECONDS = 10.0
 """How long a process may take to begin its dump, and then to continue it: on a busy node it waits for its turn."""
 SETTLE_SECONDS = 0.3
 PY_SPY_SECONDS = 15.0
