@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals import sources
 from trainvitals.agent import sampling
@@ -41,8 +41,9 @@ class Probe:
     def read(self) -> Sequence[Sample | Notice]:
         self.threads.add(threading.get_ident())
         self.reads += 1
-        self.hangs = not self.gate.is_set()
-        self.gate.wait()
+        self.hangs = False
+        while not self.gate.wait(0.01):
+            self.hangs = True
         if self.trouble is not None:
             raise self.trouble
         return [Sample("gpu", {"gpu_index": 0}, {"utilization_percent": float(self.reads)}, time.time())]
@@ -85,6 +86,12 @@ class Inbox:
 
     def notices(self) -> list[Notice]:
         return [item for reading in self.readings for item in reading.items if isinstance(item, Notice)]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reading is late because the machine is busy, unless a test is about that."""
+    monkeypatch.setattr(sampling, "STALE_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -170,8 +177,10 @@ def test_a_gpu_whose_driver_does_not_return_is_unresponsive_until_it_does(
     assert newest().labels == {"gpu_index": 0} and newest().values == {"state": "unresponsive"}
     probe.gate.set()
     wait_until(lambda: "utilization_percent" in newest().values, "its values")
-    thread.check(time.monotonic())
-    assert "state" not in newest().values
+    answered = len(inbox.samples())
+    wait_until(lambda: len(inbox.samples()) > answered, "the reading after it")
+    thread.check(inbox.samples()[-1].moment)  # not now: on a busy machine the one after it may have begun long ago
+    assert not any("state" in item.values for reading in inbox.samples()[answered:] for item in reading.items)  # type: ignore[union-attr]
 
 
 def test_another_interval_is_kept_from_then_on(threads: list[UnitThread], inbox: Inbox) -> None:
@@ -317,17 +326,18 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
     time.sleep(0.3)
     sampler.check()
     fresh = Probe()
+    fresh.reads = 100  # so that its values differ from those of the other
     source.units = [fresh]
     for _ in range(3):
         searches = source.searches
         sampler.rediscover("probe")
         wait_until(lambda searches=searches: source.searches > searches, "another search")
-    assert fresh.reads == 0 and [health.up for health in sampler.health().values()] == [False]
+    assert fresh.reads == 100 and [health.up for health in sampler.health().values()] == [False]
     hung.gate.set()
     wait_until(lambda: hung.closed, "the hung one to come back")
     sampler.rediscover("probe")
-    wait_until(lambda: fresh.reads > 3, "readings of the fresh one")
-    assert not [item for item in inbox.samples() if item.items[0].values["utilization_percent"] == 1.0 and item.late]  # type: ignore[union-attr]
+    wait_until(lambda: fresh.reads > 103, "readings of the fresh one")
+    assert not [item for item in inbox.samples() if item.items[0].values["utilization_percent"] == 1.0]  # type: ignore[union-attr]
     wait_until(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
