@@ -119,10 +119,12 @@ def test_counters_survive_the_status_file() -> None:
 def test_a_process_at_its_limit_of_cpu_time_is_recognised() -> None:
     import resource
 
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1)); print('ready', flush=True)\n"
-    child = subprocess.Popen([*PYTHON, limit + "while True: pass"], stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdout.readline()
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1)); print('ready', flush=True); input()\n"
+    child = subprocess.Popen([*PYTHON, limit + "while True: pass"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None and child.stdout is not None and child.stdout.readline()
     suspects = Suspects(child.pid)
+    child.stdin.write(b"go\n")
+    child.stdin.close()
     status = wait_until(lambda: read_exit_status(child.pid, None, None), "its end")
     child.wait()
     child.stdout.close()

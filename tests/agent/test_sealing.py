@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from made_contexts import make_context
 from made_runs import make_run
@@ -45,9 +49,10 @@ def test_of_a_living_run_all_but_the_newest_file_of_each_writer_are_closed(tmp_p
 
 
 def test_a_file_that_was_written_just_now_may_not_be_closed_yet(tmp_path: Path) -> None:
-    write(tmp_path / OLD, age=0.0)
+    write(tmp_path / OLD)
     write(tmp_path / NEW)
-    assert closed(tmp_path) == [] and closed(tmp_path, now=time.time() + 60) == [OLD]
+    written = (tmp_path / OLD).stat().st_mtime
+    assert closed(tmp_path, now=written) == [] and closed(tmp_path, now=written + 60) == [OLD]
 
 
 def test_of_an_ended_run_the_newest_is_closed_too_if_it_is_large_enough(tmp_path: Path) -> None:
@@ -106,12 +111,28 @@ def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(tmp_path
 
 @pytest.mark.promise("a sealer dies in the middle", "the next one does its work")
 def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, sealer: Sealer) -> None:
-    write(tmp_path / OLD, lines=100_000)
     done: list[list[Result]] = []
-    sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
-    wait_until(lambda: list(tmp_path.glob("segments/.sealing-*")), "the work to begin")
-    assert sealer._child is not None
-    sealer._child.kill()
+
+    def kill_in_the_middle() -> bool:
+        """False if it was done before it could be killed."""
+        shutil.rmtree(tmp_path / "segments", ignore_errors=True)
+        write(tmp_path / OLD, lines=100_000)
+        done.clear()
+        sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
+        wait_until(lambda: done or list(tmp_path.glob("segments/.sealing-*")), "the work to begin")
+        if (child := sealer._child) is not None:
+            child.send_signal(signal.SIGSTOP)
+            is_stopped = psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD
+            with contextlib.suppress(psutil.NoSuchProcess):
+                wait_until(lambda: psutil.Process(child.pid).status() in is_stopped, "it to stop")
+            is_in_the_middle = (tmp_path / OLD).exists() and list(tmp_path.glob("segments/.sealing-*"))
+            child.send_signal(signal.SIGKILL if is_in_the_middle else signal.SIGCONT)
+            if is_in_the_middle:
+                return True
+        wait_until(lambda: done, "the end of the job")
+        return False
+
+    wait_until(kill_in_the_middle, "a sealer killed in the middle")
     ((result,),) = wait_until(lambda: done, "the end of the job")
     assert result == {"file": OLD, "error": "the sealing process was killed by SIGKILL"}
     assert (tmp_path / OLD).exists() and list(tmp_path.glob("segments/.sealing-*"))

@@ -148,7 +148,7 @@ def test_an_agent_of_a_node_ships_runs_that_name_no_gateway(machine: Any, honest
 
 def test_a_token_is_asked_for_where_the_training_has_it(machine: Any, honest: HonestGateway, tmp_path: Path) -> None:
     honest.token = "s3cret-of-the-project"
-    machine.start_agent()
+    agent = machine.start_agent()
     training, stop = start(machine, honest.address, tmp_path, gateway_token="env:MY_TOKEN")
     wait_until(lambda: "MY_TOKEN" in (read_shipment(training.folder).trouble or ""), "a refusal that is shown")
     stop()
@@ -160,6 +160,8 @@ def test_a_token_is_asked_for_where_the_training_has_it(machine: Any, honest: Ho
     wait_for_all(again.folder)
     assert list_unshipped() == [training.folder]
     assert find_differences(again.folder, honest.copy("p", again.folder.name)) == []
+    agent.terminate()  # else it would replace files while they are looked through
+    agent.wait()
     for path in (*again.folder.rglob("*"), *machine.runtime.rglob("*")):
         assert not path.is_file() or honest.token.encode() not in path.read_bytes(), path
 
