@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals import runtime
 from trainvitals.journal.documents.run import ENDED
@@ -48,6 +48,7 @@ class Machine:
             "TRAINVITALS_RUNTIME_DIR": str(self.runtime),
             "TRAINVITALS_DIR": str(self.root),
             "TRAINVITALS_AGENT": "0",  # the test starts and stops agents itself
+            "TRAINVITALS_AGENT_IDLE_TIMEOUT": str(PATIENCE),  # and no agent leaves while a busy machine starts a run
             **more,
         }
 

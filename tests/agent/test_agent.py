@@ -50,7 +50,7 @@ def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(m
     assert [agent.stdout.read() + agent.stderr.read() for agent in left] == [""] * 9
     (alive,) = (agent for agent in agents if agent.poll() is None)
     wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == alive.pid, "the one that stays to say so")
-    wait_until(lambda: (machine.runtime / "agent.log").exists(), "its log")
+    wait_until(lambda: machine.log_lines(), "its log")
     assert sum(line["message"] == "agent started" for line in machine.log_lines()) == 1
 
 
@@ -82,13 +82,13 @@ def test_a_kept_agent_samples_without_any_run(machine: Any) -> None:
             (found := runtime.read_json(runtime.runtime_dir() / "latest.json") or {}).get("samples", {}).keys()
             >= {"system:host"}
             and sum(item["table"] == "gpu" for item in found["samples"].values()) == 2
+            and found["sources"]["system:host"]["up"]
             and found
         ),
         "samples of two GPUs and the host",
     )
     gpu = next(item for item in latest["samples"].values() if item["table"] == "gpu")
     assert gpu["labels"]["simulated"] == 1 and "utilization_percent" in gpu["values"] and gpu["age"] >= 0
-    assert latest["sources"]["system:host"]["up"] is True
     assert latest["states"]["system"] == "ok"
 
 
@@ -335,7 +335,7 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
     training = machine.train(FOREVER)
     training.wait_for_event("rank_started")
     for path in (machine.runtime / "runs").iterdir():
-        path.unlink()
+        path.unlink(missing_ok=True)  # it may be written anew just now
     wait_until(registrations.read_all, "the registration to be there again")
     assert len(training.events("rank_started")) == 1 and training.run["status"] == "running"
     training.process.kill()
@@ -344,15 +344,27 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
 
 @pytest.mark.promise("a run ends while the disk is full", "its end is written when there is room")
 def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, small_disk: Path) -> None:
-    machine.start_agent()
+    agent = machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
     training.wait_until_ready()
     training.wait_for_event("rank_started")
     ballast = small_disk / "ballast"
+
+    def stop_between_two_files() -> bool:
+        """One that takes the place of another would leave room for the end."""
+        agent.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(agent.pid).status() == psutil.STATUS_STOPPED, "the agent to stop")
+        if not list(training.folder.rglob("*.tmp")):
+            return True
+        agent.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(stop_between_two_files, "an agent that writes no file")
     with pytest.raises(OSError, match="No space left"), open(ballast, "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 12))
     training.process.kill()
+    agent.send_signal(signal.SIGCONT)
     complaint = "cannot write the end of the run"
     wait_until(lambda: complaint in [line["message"] for line in machine.log_lines()], "a complaint")
     ballast.unlink()
@@ -514,7 +526,9 @@ def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) ->
         time.sleep(chance.uniform(0, 0.8))
         agent.kill()
         agent.wait()
+    attached = len(training.events("agent_attached"))
     machine.start_agent()
+    wait_until(lambda: len(training.events("agent_attached")) > attached, "an agent that sees it die")
     (machine.root / "enough").touch()
     run = training.wait_for_end()
     assert run["status"] == "killed"
@@ -544,10 +558,11 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     agent = machine.start_agent()
     training = machine.train(
         """
-        for step in range(4000):
+        step = 0
+        while not os.path.exists(os.environ["TRAINVITALS_DIR"] + "/enough"):
             run.log({"loss": 1.0, "up": step}, step=step)
+            step += 1
             time.sleep(0.001)  # a file is closed once a second at most
-        input()
         """,
         rotate_size_mb=0.05,
     )
@@ -560,14 +575,14 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
                 if "trainvitals.agent.sealing" in process.cmdline():
                     process.kill()
                     kills += 1
-        return kills >= 2
+        return kills >= 2 and bool(training.events("sealing_failed"))  # else they were done when they were killed
 
     wait_until(kill_sealers, "two sealers to kill")
-    training.wait_for_event("sealing_failed")
-    training.go()
+    (machine.root / "enough").touch()
     training.wait_for_end()
     wait_until(lambda: not _list_unsealed(training), "everything to be sealed")
-    assert [row["step"] for row in training.rows("training")] == list(range(4000))
+    steps = [row["step"] for row in training.rows("training")]
+    assert steps == list(range(len(steps))) and len(steps) == training.status["summary"]["loss"]["count"]
     failed = [event["data"]["file"] for event in training.events("sealing_failed")]
     assert len(failed) == len(set(failed))
 
@@ -578,8 +593,8 @@ def test_an_agent_whose_files_a_cleaner_removed_stays_the_only_one(machine: Any)
     training = machine.train(FOREVER)
     training.wait_for_event("rank_started")
     for name in ("agent.lock", "agent.json", "runs"):
-        place = machine.runtime / name
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        # At once: a folder into which the agent writes meanwhile cannot be removed file by file.
+        (machine.runtime / name).rename(machine.runtime.parent / f"removed-{name}")
     wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == first.pid, "the lock to be taken again")
     wait_until(lambda: list((machine.runtime / "runs").glob("*.json")), "the registration to be written again")
     second = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"])
@@ -678,7 +693,7 @@ def test_two_runs_get_what_each_asked_for(machine: Any) -> None:
     slow = machine.train(FOREVER, simulate_gpus=2, interval=0.5, gpus=[1])
     plain = machine.train(FOREVER, sources=["system"])
     wait_until(lambda: len(slow.rows("gpu")) >= 4 and plain.rows("system"), "lines in both runs")
-    assert {row["gpu_index"] for row in fast.rows("gpu")} == {0, 1, 2}
+    wait_until(lambda: {row["gpu_index"] for row in fast.rows("gpu")} == {0, 1, 2}, "lines of all its GPUs")
     assert {row["gpu_index"] for row in slow.rows("gpu")} == {1}
     assert not plain.rows("gpu") and not plain.rows("process")
     wait_until(
@@ -741,12 +756,17 @@ def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in
         return next((item for item in samples if item["table"] == "gpu"), {"values": {}, "time": None})
 
     wait_until(lambda: "process_count" in latest()["values"], "a count of processes")
-    first = latest()["time"]
-    wait_until(lambda: latest()["time"] != first, "another sample")
-    assert latest()["values"]["process_count"] == 1
-    # The driver is asked for it every two seconds.
     wait_until(lambda: any("process_count" in row for row in training.rows("gpu")), "a line with the count")
-    wait_until(lambda: any("process_count" not in row for row in training.rows("gpu")), "a line without it")
+
+    def is_kept() -> bool:
+        """Whether the latest sample has a count that was not read with it: the driver is asked every two seconds."""
+        sample = latest()
+        lines = {row["timestamp"]: row for row in training.rows("gpu")}
+        return sample["values"].get("process_count") == 1 and "process_count" not in lines.get(
+            sample["time"], {"process_count": 1}
+        )
+
+    wait_until(is_kept, "a sample with the count whose line is without it")
 
 
 def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any) -> None:
@@ -761,18 +781,25 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     fake_nvml.script(
         f"count = 2\ngpu.0.procs = C:{mine}:2Gi:40;C:{stranger}:8Gi:10\ngpu.1.procs = C:{mine}:1Gi:25;C:{child}:512Mi:5"
     )
-    row = wait_until(lambda: [row for row in training.rows("process") if row.get("gpu_memory_mb") == 3584], "the sum")[
-        0
-    ]
-    assert row["gpu_sm_percent"] == 70
+    # The script may change between two questions of one reading.
+    wait_until(
+        lambda: (
+            (3584, 70) in [(row.get("gpu_memory_mb"), row.get("gpu_sm_percent")) for row in training.rows("process")]
+        ),
+        "the sums",
+    )
     wait_until(lambda: len(other.rows("process")) > 3, "lines of the other run")
     assert not any("gpu_memory_mb" in row for row in other.rows("process"))
     wait_until(lambda: len(training.status.get("held_gpus", ())) == 2, "both GPUs to be the run's")
     assert "held_gpus" not in other.status
 
     fake_nvml.script(f"count = 2\ngpu.0.procs = C:{mine}:na:41")  # as on Windows
-    told = wait_until(lambda: [row for row in training.rows("process") if row.get("gpu_sm_percent") == 41], "a share")
-    assert "gpu_memory_mb" not in told[0]
+    wait_until(
+        lambda: [
+            row for row in training.rows("process") if row.get("gpu_sm_percent") == 41 and "gpu_memory_mb" not in row
+        ],
+        "a share without memory",
+    )
 
 
 @pytest.mark.promise("one GPU hangs", "the others are sampled; an event is written")
@@ -783,13 +810,24 @@ def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_n
     training = machine.train(FOREVER, gpu_interval=0.1)
     wait_until(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 3, "lines of three GPUs")
     fake_nvml.script("count = 3\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 4000000")
-    trouble = training.wait_for_event("source_trouble")
-    assert trouble["data"]["source"] == "nvidia" and "has not responded" in trouble["message"]
+    (hung,) = {row["gpu_uuid"] for row in training.rows("gpu") if row["gpu_index"] == 1}
+    # On a busy machine others may have been slow, too, before or after.
+    wait_until(
+        lambda: [
+            row
+            for row in training.events("source_trouble")
+            if row["data"]["unit"] == f"nvidia:{hung}" and "has not responded" in row["message"]
+        ],
+        "the GPU that hangs",
+    )
     count = len(training.rows("gpu"))
-    wait_until(lambda: len(training.rows("gpu")) > count + 20, "lines of the others")
-    assert {row["gpu_index"] for row in training.rows("gpu")[count + 2 :]} <= {0, 1, 2}
-    late = wait_until(lambda: [row for row in training.rows("gpu") if "late_seconds" in row], "a late line")
-    assert {row["gpu_index"] for row in late} == {1} and late[0]["late_seconds"] > 2
+    wait_until(
+        lambda: {0, 2} <= {row["gpu_index"] for row in training.rows("gpu")[count + 20 :]}, "lines of the others"
+    )
+    wait_until(
+        lambda: [row for row in training.rows("gpu") if row["gpu_index"] == 1 and row.get("late_seconds", 0) > 3],
+        "a late line",
+    )
     fake_nvml.script("count = 3")
     training.wait_for_event("source_recovered")
 
@@ -798,10 +836,10 @@ def test_the_health_of_each_source_is_in_the_run(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.2)
     rows = wait_until(
-        lambda: [row for row in training.rows("source") if row["source"] == "simulated"],
+        lambda: [row for row in training.rows("source") if row["source"] == "simulated" and row["source_up"] == 1],
         "a line about a source",
     )
-    assert rows[0]["source_up"] == 1 and rows[0]["source_errors_total"] == 0
+    assert rows[0]["source_errors_total"] == 0
     assert rows[0]["source_duration_seconds"] >= 0 and rows[0]["source_age_seconds"] >= 0
 
 
