@@ -382,12 +382,31 @@ static Dev *dev_of(void *h) {
       d->mig_slot < (int)uval(&gpu[d->parent], K_mig_count)) return d;    /* not destroyed */
   return NULL;
 }
+static int applies(const Rule *r, const char *fn, int who, const Dev *d, double t) {
+  if (r->gpu >= 0 && r->gpu != who) return 0;
+  if (strcmp(r->fn, "*") && strcmp(r->fn, fn)) return 0;
+  if (!strcmp(r->fn, "*") && r->gpu < 0 && !d) return 0;
+  return t >= r->from && t < r->to;
+}
+static void reload_now_and_then(void) {
+  double m = mono();
+  if (last_check < 0 || m - last_check > 0.02) { last_check = m; load_script(); }
+}
+/* Whether the script still has the delay: one of minutes lasts until a test ends it. */
+static int still_delayed(const char *fn, int who, const Dev *d) {
+  pthread_mutex_lock(&mu);
+  reload_now_and_then();
+  double t = now_t(); int found = 0;
+  for (int i = 0; i < nrule; i++) found |= rule[i].delay_us > 0 && applies(&rule[i], fn, who, d, t);
+  pthread_mutex_unlock(&mu);
+  return found;
+}
+#define SLICE_US 10000
 /* Common entry: count, reload, state check, scripted delay and error. */
 static int enter(int *id, const char *fn, const Dev *d, int need_init) {
   pthread_mutex_lock(&mu);
   if (*id < 0 && nfn < MAXFN) { fn_tab[nfn].name = fn; *id = nfn++; }
-  double m = mono();
-  if (last_check < 0 || m - last_check > 0.02) { last_check = m; load_script(); }
+  reload_now_and_then();
   double t = now_t();
   int rc = OK; long delay = 0;
   if (need_init && (!inited || init_epoch != epoch)) rc = UNINIT;
@@ -395,14 +414,12 @@ static int enter(int *id, const char *fn, const Dev *d, int need_init) {
   if (*id >= 0) fn_tab[*id].calls[who >= 0 ? who : MAXGPU]++;
   for (int i = 0; i < nrule; i++) {
     const Rule *r = &rule[i];
-    if (r->gpu >= 0 && r->gpu != who) continue;
-    if (strcmp(r->fn, "*") && strcmp(r->fn, fn)) continue;
-    if (!strcmp(r->fn, "*") && r->gpu < 0 && !d) continue;
-    if (t < r->from || t >= r->to) continue;
+    if (!applies(r, fn, who, d, t)) continue;
     if (r->delay_us) delay = r->delay_us; else if (rc == OK) rc = r->code;
   }
   pthread_mutex_unlock(&mu);
-  if (delay > 0) usleep((useconds_t)delay);
+  for (; delay > 0 && still_delayed(fn, who, d); delay -= SLICE_US)
+    usleep((useconds_t)(delay < SLICE_US ? delay : SLICE_US));
   return rc;
 }
 #define SYS(fn) static int id_ = -1; int rc_ = enter(&id_, #fn, NULL, 1); if (rc_) return rc_;

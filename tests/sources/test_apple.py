@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import PATIENCE
 
 from trainvitals import catalog
-from trainvitals.sources import Sample, SourceUnavailable, World, create
+from trainvitals.sources import Sample, SourceUnavailable, World, apple, create
 from trainvitals.sources.apple import AppleUnit, parse_macmon
 
 OLD = {
@@ -68,6 +69,12 @@ class FakeMacmon:
 
     def pids(self) -> list[int]:
         return [int(line) for line in self.starts.read_text().split()]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine starts a program late."""
+    monkeypatch.setattr(apple, "PATIENCE", PATIENCE)
 
 
 @pytest.fixture
@@ -181,10 +188,10 @@ def test_a_slow_reader_gets_the_newest_line(macmon):
     assert sample.values["power_draw_watts"] == 21.5
 
 
-def test_a_line_is_never_given_twice(macmon):
+def test_a_line_is_never_given_twice(macmon, monkeypatch):
     unit = macmon.write("say(new)\ntime.sleep(600)")
     read(unit)
-    unit._patience = 0.3
+    monkeypatch.setattr(apple, "PATIENCE", 0.3)
 
     with pytest.raises(SourceUnavailable, match="macmon returned nothing"):
         unit.read()

@@ -13,7 +13,7 @@ import pytest
 from fake_kubelet import FakeKubelet, make_answer, make_pod, running_kubelet
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals.sources import kubelet as kubelet_source
 from trainvitals.sources.kubelet import GivenDevice, Kubelet, ask, find_gpus, parse_devices
@@ -29,6 +29,12 @@ HARDWARE = {
 }
 SLICE = {"gpu_index": 0, "gpu_uuid": "MIG-b", "mig_parent": "GPU-a", "mig_index": 2}
 FIRST, SECOND = {"gpu_index": 0, "gpu_uuid": "GPU-a"}, {"gpu_index": 1, "gpu_uuid": "GPU-c"}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine answers late."""
+    monkeypatch.setattr(kubelet_source, "TIMEOUT_SECONDS", PATIENCE)
 
 
 @pytest.fixture

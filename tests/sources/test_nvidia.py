@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
+from waiting import PATIENCE
 
 from trainvitals import catalog
 from trainvitals.sources import GpuProcess, Sample, World
@@ -63,7 +64,7 @@ def clock() -> Clock:
 @pytest.fixture
 def source(fake_nvml: FakeNvml, tmp_path: Path, clock: Clock) -> NvidiaSource:
     fake_nvml.load()
-    return NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), clock)
+    return NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), clock, patience=PATIENCE)
 
 
 @pytest.fixture
@@ -291,7 +292,7 @@ def test_under_wsl_a_process_has_no_memory_instead_of_17_billion_gigabytes(
 def test_an_old_driver_is_asked_in_older_ways(old_fake_nvml: FakeNvml, tmp_path: Path, clock: Clock) -> None:
     old_fake_nvml.load()
     old_fake_nvml.script("count = 1\ndriver = 450.80.02\ngpu.0.temp_gpu = 66\ngpu.0.procs = C:4242:1Gi:30\nt = 1")
-    (unit,) = gpus(NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), clock))
+    (unit,) = gpus(NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), clock, patience=PATIENCE))
     unit.read()
     clock.now += 2
     (sample,) = unit.read()

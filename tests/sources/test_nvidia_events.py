@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals.sources import Notice, Sample, World
 from trainvitals.sources.nvidia.events import EventsUnit
@@ -58,7 +58,7 @@ def start(fake_nvml: FakeNvml, tmp_path: Path) -> Iterator[Callable[[str], Machi
     def start(script: str) -> Machine:
         fake_nvml.script(script)
         fake_nvml.load()
-        machine = Machine(NvidiaSource(World(sysfs_root=str(tmp_path)), Driver()))
+        machine = Machine(NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), patience=PATIENCE))
         machines.append(machine)
         return machine
 
@@ -98,13 +98,14 @@ def test_a_double_bit_ecc_error_is_told_and_is_no_xid(start: Callable[[str], Mac
 
 def test_the_xid_of_a_hanging_gpu_is_heard_while_it_hangs(start: Callable[[str], Machine], fake_nvml: FakeNvml) -> None:
     machine = start("count = 2")
-    fake_nvml.script("count = 2\ndelay_us.nvmlDeviceGetPowerUsage.1 = 2000000\ngpu.1.xid = 119@0")
+    fake_nvml.script("count = 2\ndelay_us.nvmlDeviceGetPowerUsage.1 = 600000000\ngpu.1.xid = 119@0")
     hanging = threading.Thread(target=machine.gpus[1].read)
     hanging.start()
     heard = machine.hear(1)
     assert hanging.is_alive()
     assert [notice.data["xid"] for notice in heard] == [119]
-    hanging.join(60)
+    fake_nvml.script("count = 2")
+    hanging.join()
 
 
 def test_events_go_on_after_the_driver_was_reloaded(start: Callable[[str], Machine], fake_nvml: FakeNvml) -> None:

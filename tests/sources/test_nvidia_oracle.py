@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
+from waiting import PATIENCE
 
 from trainvitals.sources import Sample, World
 from trainvitals.sources.nvidia.gpu import GpuUnit
@@ -66,9 +67,8 @@ print(json.dumps([
 def ours(fake_nvml: FakeNvml, tmp_path: Path) -> list[dict[str, Any]]:
     fake_nvml.script(SCRIPT)
     fake_nvml.load()
-    units = [
-        unit for unit in NvidiaSource(World(sysfs_root=str(tmp_path)), Driver()).discover() if isinstance(unit, GpuUnit)
-    ]
+    source = NvidiaSource(World(sysfs_root=str(tmp_path)), Driver(), patience=PATIENCE)
+    units = [unit for unit in source.discover() if isinstance(unit, GpuUnit)]
     found = []
     for unit in units:
         (sample,) = (item for item in unit.read() if isinstance(item, Sample))
