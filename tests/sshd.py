@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
-from waiting import wait_until
+from waiting import free_port, wait_until
 
 SERVER = shutil.which("sshd") or "/usr/sbin/sshd"
 PROGRAM = str(Path(sys.executable).parent / "trainvitals")
@@ -64,9 +64,7 @@ class Sshd:
         folder.mkdir()
         _make_key(folder / "host_key")
         (folder / "authorized").write_text((world.key.with_suffix(".pub")).read_text())
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         # An empty home: what the shell of the person who runs the tests does at its start is not waited for.
         environment = {"HOME": str(folder), **environment}
         # The first of two lines of one name counts.

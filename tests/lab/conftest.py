@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from sshd import SshWorld
+from waiting import PATIENCE
+
+from trainvitals.lab import machines
 
 BEFORE = Path(__file__).parents[1] / "data" / "runs_before"
 
@@ -17,6 +20,15 @@ def own_runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No run that another test has registered is one of this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> Iterator[None]:
+    """A machine is slow or down because of what a test does to it, not because the machine of the tests is busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SLOW_SECONDS", "DEADLINE_SECONDS", "READ_SECONDS", "QUICK_SECONDS", "CONNECT_SECONDS"):
+            patch.setattr(machines, name, PATIENCE)
         yield
 
 

@@ -28,9 +28,9 @@ TRAIN = """
 import signal, sys, time
 import trainvitals
 
-run = trainvitals.init(project="p", name="two-nodes", interval=0.2, stall_after=1)
 stopped = []
 signal.signal(signal.SIGUSR1, lambda *_: stopped.append(1))
+run = trainvitals.init(project="p", name="two-nodes", interval=0.2, stall_after=1)
 step = 0
 while True:
     if not stopped:
@@ -105,6 +105,11 @@ def test_stall_and_death_of_a_rank_on_another_host_are_told(tmp_path: Path, node
     wait_until(
         lambda: hosts() == {"node1": {Participant.parse("0")}, "node2": {Participant.parse("1")}}, lambda: str(hosts())
     )
+    # Before its second line a rank may take any time.
+    wait_until(
+        lambda: all((rank.lines or 0) > 5 for status in reader.statuses() for rank in status.participants().values()),
+        "some steps",
+    )
     runs = open_both(root)
     (key,) = wait_until(runs.list_keys, "the run on both machines")
     assert runs.machines_of(key) == ["node1", "node2"]
@@ -117,9 +122,9 @@ def test_stall_and_death_of_a_rank_on_another_host_are_told(tmp_path: Path, node
         return next((item for item in ranks if str(item["rank"]) == str(number)), {})
 
     nodes[1].process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: rank(1).get("state") in ("stalled", "hung"), lambda: str(rank(1)))
     wait_until(lambda: row()["status"] in ("stalled", "hung"), lambda: str(row()))
     assert (rank(0)["host"], rank(1)["host"]) == ("node1", "node2")
-    assert rank(1)["state"] in ("stalled", "hung")
 
     nodes[1].process.kill()
     wait_until(lambda: [item for item in reader.events() if item.event == "rank_lost"], "its death")
