@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -116,7 +117,8 @@ class Machine:
     def stop_agent(self) -> None:
         pid = self.agent_pid()
         if pid is not None:
-            os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself this moment
+                os.kill(pid, signal.SIGTERM)
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the agent")
 
 
