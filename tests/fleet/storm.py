@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from engines import Engine, run_debian
-from waiting import free_port
+from waiting import free_port, wait_until
 
 from trainvitals.fleet import schema
 from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
@@ -33,6 +34,8 @@ from trainvitals.journal.reader import RunReader
 from trainvitals.journal.segment_writer import seal
 
 FILE_LINES = 600
+LEAST_LINES = 600
+"""Of all runs, however soon the last kill comes."""
 START = 1.8e9
 
 
@@ -66,6 +69,15 @@ class GatewayProcess:
     def start(self) -> None:
         command = [sys.executable, "-m", "trainvitals", "gateway", "--store", self._store]
         self._process = subprocess.Popen([*command, "--port", str(self.port)], stderr=subprocess.DEVNULL)
+        # One that starts while the engine is away ends at once, and nobody here would start it again.
+        wait_until(self._listens, "the gateway")
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, "the gateway has ended"
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
 
     def kill(self) -> None:
         self._process.kill()
@@ -145,6 +157,7 @@ def run_storm(place: Path, runs: int, kills: int, seed: int = 1) -> Outcome:
                 victim.kill()
                 victim.start()
                 done[what] += 1
+            wait_until(lambda: sum(training.lines for training in trainings) > LEAST_LINES, "enough lines")
             for training in trainings:
                 training.end()
         finally:

@@ -13,12 +13,13 @@ import httpx
 import pytest
 from engines import Engine
 from storm import GatewayProcess
-from waiting import free_port, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import tokens
 from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
+from trainvitals.journal.contracts import Reader
 
 TRAINING = """
 import math, sys, trainvitals
@@ -53,7 +54,7 @@ def world(
         wait_until(
             lambda: (
                 [runs.describe(key).status for key in runs.list_keys()] == ["finished"] * 2
-                and all(runs.open(key).summary()["loss"].count == 300 for key in runs.list_keys())
+                and all(_is_whole(runs.open(key)) for key in runs.list_keys())
             ),
             "both runs in the store",
         )
@@ -62,6 +63,12 @@ def world(
         stop = [sys.executable, "-m", "trainvitals", "agent", "stop"]
         subprocess.run(stop, env=environ, check=False, capture_output=True)
         gateway.kill()
+
+
+def _is_whole(run: Reader) -> bool:
+    """Whether all has come: the last is the status that says so."""
+    loss = run.summary().get("loss")
+    return loss is not None and loss.count == 300 and any(status.shipment.complete for status in run.statuses())
 
 
 World = tuple[dict[str, str], Path, str]
@@ -135,7 +142,7 @@ def test_viewers_of_a_server_see_their_projects_only(world: World, tmp_path: Pat
     def count(project: str) -> int | None:
         headers = {"Authorization": f"Bearer {given[project]}"}
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/runs", headers=headers, timeout=60)
+            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/runs", headers=headers, timeout=PATIENCE)
         except httpx.TransportError:
             return None
         return len(answer.json()["runs"]) if answer.status_code == 200 else None

@@ -13,7 +13,7 @@ import pytest
 from engines import Engine, run_debian, run_victoria
 from shipped import address_of, parse, send
 from starlette.testclient import TestClient
-from waiting import free_port, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import gateway as gateways
 from trainvitals.fleet import schema, tokens, wire
@@ -41,6 +41,7 @@ def lines(first: int, end: int) -> bytes:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateways, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(gateways, "PUSH_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -252,10 +253,9 @@ def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:
             assert push("Bearer guess") == 401
             assert push(f"Bearer {reader}") == 403
             assert push(f"Bearer {writer}") == 204
-        httpx.get(f"{victoria}/internal/force_flush")
-        found = wait_until(
-            lambda: httpx.get(f"{victoria}/api/v1/query?query=gpu_watts").json()["data"]["result"], "the sample"
-        )
+        httpx.get(f"{victoria}/internal/force_flush", timeout=PATIENCE)
+        query = f"{victoria}/api/v1/query?query=gpu_watts"
+        found = wait_until(lambda: httpx.get(query, timeout=PATIENCE).json()["data"]["result"], "the sample")
         assert found[0]["value"][1] == "400"
 
 

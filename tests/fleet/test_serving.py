@@ -14,7 +14,7 @@ import pytest
 import trustme
 from engines import Engine
 from shipped import address_of, parse, send
-from waiting import free_port, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import schema
 from trainvitals.fleet.wire import Frame
@@ -59,7 +59,7 @@ def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Sta
         authority.configure_trust(context)
         if known is not None:
             known.issue_cert("agent").configure_cert(context)
-        return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=60)
+        return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=PATIENCE)
 
     wait_until(lambda: answers(connect(authority)), "the gateway")
     for known in (None, stranger):
