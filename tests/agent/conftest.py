@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -104,7 +105,8 @@ class Machine:
         about = runtime.read_json(self.runtime / "agent.json") or {}
         pid = about.get("pid")
         if isinstance(pid, int) and runtime.is_same_process(pid, about.get("start")):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself this moment
+                os.kill(pid, signal.SIGKILL)
 
 
 class Training:
