@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,19 @@ def test_of_three_ranks_the_one_that_is_not_in_the_collective_is_named_although_
     ]
     assert [item["rule"] for item in found] == ["end.hang"] and found[0]["subject"] == "rank 1"
     assert any(line.startswith("rank 1 was at File") and "in load" in line for line in found[0]["evidence"])
+
+
+def test_a_hang_that_is_found_late_is_reported_as_a_stall_first(machine: Any) -> None:
+    training = machine.train(STEPS + "print('ready', flush=True)\ntime.sleep(600)\n", stall_after=1)
+    training.wait_until_ready()
+    silent = time.monotonic()
+    wait_until(lambda: time.monotonic() - silent > 6, "more silence than makes a hang")
+    machine.start_agent()
+    training.wait_for_event("hung")
+    assert [row.event for row in RunReader(training.folder).events() if row.event in ("stalled", "hung")] == [
+        "stalled",
+        "hung",
+    ]
 
 
 def test_an_idle_rank_is_found_sooner_than_one_that_computes(machine: Any) -> None:

@@ -75,6 +75,8 @@ class Stalls:
             state = "running"
             rank.progress.ignore_pause()
             message = f"{rank.name} is no longer watched for stalls until a notebook cell logs again"
+        if state == "hung" and rank.state == "running":
+            state = "stalled"  # where it stopped is reported first, also by an agent that looks late
         if state == rank.state:
             return
         before, rank.state = rank.state, state
