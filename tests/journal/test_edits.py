@@ -59,6 +59,8 @@ def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path: Path, edit: Edi
 
 TRAINING = """
 import sys, trainvitals
+from trainvitals.journal import folder
+folder.LOCK_SECONDS = 3600.0  # who has the lock may have to wait for a core
 run = trainvitals.init(project="p", name="live", dir=sys.argv[1], tags=["own"], agent=False)
 print(run.folder, flush=True)
 sys.stdin.readline()
@@ -70,7 +72,8 @@ run.finish()
 
 
 @pytest.mark.promise("a run is edited while it trains", "nothing of the edit or of what the training writes is lost")
-def test_a_live_training_and_a_user_lose_nothing_of_each_other(tmp_path: Path) -> None:
+def test_a_live_training_and_a_user_lose_nothing_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "LOCK_SECONDS", 3600.0)
     training = subprocess.Popen(
         [sys.executable, "-c", TRAINING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -92,9 +92,10 @@ ADDING = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from trainvitals.journal.folder import change_run
+from trainvitals.journal import folder
+folder.LOCK_SECONDS = 3600.0  # who has the lock may have to wait for a core
 for number in range(50):
-    change_run(Path(sys.argv[1]), lambda run: replace(run, tags=(*run.tags, f"{sys.argv[2]}-{number}")))
+    folder.change_run(Path(sys.argv[1]), lambda run: replace(run, tags=(*run.tags, f"{sys.argv[2]}-{number}")))
 """
 
 

@@ -128,12 +128,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from trainvitals.journal.documents.view import ViewFile
-from trainvitals.journal.project_view import change_view
+from trainvitals.journal import project_view
+project_view.LOCK_SECONDS = 3600.0  # who has the lock may have to wait for a core
 for at in range(30):
     def add(view):
         view = view or ViewFile()
         return replace(view, pins=(*view.pins, f"{sys.argv[2]}.{at}"))
-    change_view(Path(sys.argv[1]), "p", add)
+    project_view.change_view(Path(sys.argv[1]), "p", add)
 """
 
 

@@ -284,8 +284,11 @@ def damage(path: Path) -> Damage:
     return cursor.damage
 
 
-def test_a_line_that_others_cut_is_taken_off_and_written_again(small_disk: Path) -> None:
+def test_a_line_that_others_cut_is_taken_off_and_written_again(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `log` does it, which writes to the descriptor itself."""
+    monkeypatch.setattr("trainvitals.journal.writer.RETRY_SECONDS", 3600.0)  # not before it is flushed
     fds: list[int] = []
     writer = LineWriter(small_disk, NAME, on_trouble=lambda text: None, on_fd=fds.append)
     writer.append(line(0))
