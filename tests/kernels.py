@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 from jupyter_client.blocking import BlockingKernelClient
-from jupyter_client.manager import KernelManager, start_new_kernel
-from waiting import PATIENCE
+from jupyter_client.manager import KernelManager
+from waiting import PATIENCE, free_port
 
 
 class Kernel:
     """Runs cells, and keeps what they show by the id of its display."""
 
     def __init__(self) -> None:
-        self._manager: KernelManager
-        self._client: BlockingKernelClient
-        self._manager, self._client = start_new_kernel(kernel_name="python3", startup_timeout=PATIENCE)
+        # Not ports that the kernel of the system chooses, which may be others' by the time this one listens on them.
+        ports: dict[str, int] = {}
+        for name in ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
+            ports[name] = next(port for port in iter(free_port, None) if port not in ports.values())
+        self._manager = KernelManager(kernel_name="python3", cache_ports=False, **ports)
+        self._manager.start_kernel()
+        self._client: BlockingKernelClient = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=PATIENCE)
         self.displays: dict[str, dict[str, Any]] = {}
         """The newest of each, in the order in which they first appeared."""
         self.text = ""
@@ -75,8 +82,12 @@ class Kernel:
 
     def painters(self) -> list[psutil.Process]:
         """The processes that draw."""
-        children = psutil.Process(self.pid).children(recursive=True)
-        return [child for child in children if any("inline" in word for word in child.cmdline())]
+        found = []
+        for child in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any("inline" in word for word in child.cmdline()):
+                    found.append(child)
+        return found
 
     def _hear(self, until: Callable[[dict[str, Any]], bool]) -> None:
         while True:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from programs import GPT2, LINE, find_runs, rows_of, run_python
-from waiting import GENTLE_EXIT
+from waiting import GENTLE_EXIT, free_port
 
 TRANSFORMERS = f"""
 import sys
@@ -59,7 +59,8 @@ def test_ranks_of_a_trainer_share_a_run_and_resume_it_together(tmp_path: Path) -
 
 def test_ranks_that_lightning_starts_itself_share_a_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LIGHTNING)
-    run_python(tmp_path, "train.py", **GENTLE_EXIT)
+    # Else it takes one that the kernel chooses, and which may be another's by the time it listens on it.
+    run_python(tmp_path, "train.py", MASTER_PORT=str(free_port()), **GENTLE_EXIT)
     (folder,) = find_runs(tmp_path)
     assert folder.parent.name == "ranks"
     for rank in range(2):
