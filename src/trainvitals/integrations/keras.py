@@ -85,16 +85,16 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     @guarded
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._begun is None or not self._runs_ahead:
-            self._write_time(batch)
-            self._begun = (batch, time.perf_counter_ns())
+            self._write_time(batch, now := time.perf_counter_ns())
+            self._begun = (batch, now)
 
     @guarded
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         run = self.attachment.run
         if self._runs_ahead and self._begun is not None and batch >= self._begun[0]:
             # Its loss was read just now. Keras calls from several threads: one that overtook another has its time too.
-            self._write_time(batch + 1)
-            self._begun = (batch + 1, time.perf_counter_ns())
+            self._write_time(batch + 1, now := time.perf_counter_ns())
+            self._begun = (batch + 1, now)
         if run is not None and logs and not (self._tracker_has_batches and self.attachment.is_logged_by_tracker):
             steps = (self.params or {}).get("steps")
             epoch = self._epoch + ((batch + 1) / steps if steps else 0)
@@ -142,18 +142,18 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     # -- parts
 
-    def _write_time(self, batch: int) -> None:
+    def _write_time(self, batch: int, now: int) -> None:
         """The duration of the step that ends where the next one begins, waiting for its data included. With several
         steps per execution it is their mean."""
         if self._begun is None or self.attachment.run is None or batch <= self._begun[0]:
             return
         before, began = self._begun
-        seconds = (time.perf_counter_ns() - began) / 1e9 / (batch - before)
+        seconds = (now - began) / 1e9 / (batch - before)
         self.attachment.run.write_row(self._base + batch, {"batch_time": seconds}, time.time_ns() // 1000)
 
     def _end_last_batch(self) -> None:
         if self._begun is not None and not self._runs_ahead:
-            self._write_time(self._begun[0] + 1)
+            self._write_time(self._begun[0] + 1, time.perf_counter_ns())
             self._begun = None
 
     def _keep_best(self, value: Any) -> None:
