@@ -107,7 +107,7 @@ def test_the_forward_is_not_counted_as_the_optimizer_whose_closure_it_runs_in(tm
     trainer.fit(Slow(), make_loader())
     for line in steps(current()):
         assert line["forward_time"] > 0.05
-        assert line["forward_time"] > line["optimizer_time"]
+        assert line["forward_time"] + line["optimizer_time"] <= line["batch_time"] * 1.001  # nothing is in both
 
 
 def test_gradient_accumulation_is_one_step_and_logs_once(tmp_path: Path) -> None:
