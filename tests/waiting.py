@@ -39,6 +39,11 @@ def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this
     pytest.fail(f"waited in vain for {said}" + (f": {gone}" if gone else ""))
 
 
+def read_whole_lines(path: Path) -> list[str]:
+    """Of a file to which others append: without the line of which only a part may be there yet."""
+    return path.read_bytes().rpartition(b"\n")[0].decode().splitlines()
+
+
 def pause(seconds: float) -> None:
     """So long on an idle machine and longer on a busy one, for what leaves no trace that could be waited for."""
     time.sleep(seconds * (1 + os.getloadavg()[0] / (os.cpu_count() or 1)))
