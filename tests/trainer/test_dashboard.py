@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,8 @@ def test_the_program_of_run_gets_a_dashboard_at_the_port_of_the_settings_file(tm
 
 def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:
     environment = {**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt")}
-    command = [sys.executable, "-m", "trainvitals", "demo", "--seconds", "4", "--steps", "40", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "trainvitals", "demo", "--mode", "dashboard", "--steps", "40"]
+    command += ["--dir", str(tmp_path)]
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
     assert demo.stderr is not None
     line = ""
@@ -94,10 +96,14 @@ def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:
         line = demo.stderr.readline()
         assert line, "no address was printed"
     base = line.partition("dashboard: ")[2].partition("?")[0]
+    while "the dashboard stays" not in line:  # else it may end while we ask it
+        line = demo.stderr.readline()
+        assert line, "it ended"
     token = (tmp_path / "rt" / "serve.token").read_text().strip()
     request = Request(f"{base}api/v1/runs/latest", headers={"Authorization": f"Bearer {token}"})
     with urlopen(request, timeout=PATIENCE) as answer:
         assert b'"project":"demo"' in answer.read()
+    demo.send_signal(signal.SIGINT)
     demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0
 
