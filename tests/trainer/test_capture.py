@@ -105,8 +105,8 @@ def test_a_client_without_a_watched_training_is_judged_and_exported_live(
     try:
         wait_until(lambda: list_folders(tmp_path / "runs"), "the run")
         (folder,) = list_folders(tmp_path / "runs")
-        alerts = wait_until(lambda: list(read_table(folder, "alerts")), "an alert")
-        assert {row["rule"] for _, row in alerts} == {"loss_not_finite"}
+        # Others may fire beside it where the machine is busy: of a host without memory, of a step that took long.
+        wait_until(lambda: "loss_not_finite" in {row["rule"] for _, row in read_table(folder, "alerts")}, "the alert")
         wait_until(lambda: _read_metric(port, "training_loss{").endswith(" NaN"), "the loss on /metrics")
         listed = FolderRuns(tmp_path / "runs")
         losses = lambda: [row.last_value("loss") for row in list_rows(listed) if row.last_step]  # noqa: E731

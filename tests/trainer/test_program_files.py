@@ -129,13 +129,12 @@ def test_a_program_that_only_writes_event_files_is_judged_and_exported_live(tmp_
     try:
         wait_until(lambda: list_folders(tmp_path / "runs"), "the run")
         (folder,) = list_folders(tmp_path / "runs")
-        alerts = wait_until(lambda: list(read_table(folder, "alerts")), "an alert")
-        assert {row["rule"] for _, row in alerts} == {"loss_not_finite"}
+        # Others may fire beside it where the machine is busy: of a host without memory, of a step that took long.
+        wait_until(lambda: "loss_not_finite" in {row["rule"] for _, row in read_table(folder, "alerts")}, "the alert")
         wait_until(lambda: " NaN" in read_loss(port), "the loss on /metrics")
         listed = FolderRuns(tmp_path / "runs")
-        wait_until(lambda: [row for row in list_rows(listed) if (row.last_step or 0) > 3], "the step in `runs`")
-        (row,) = list_rows(listed)
-        assert math.isnan(row.last_value("loss") or 0.0)
+        shown = lambda: [row for row in list_rows(listed) if math.isnan(row.last_value("loss") or 0.0)]  # noqa: E731
+        wait_until(lambda: [row for row in shown() if (row.last_step or 0) > 3], "the step and its loss in `runs`")
     finally:
         (tmp_path / "release").touch()
         _, errors = program.communicate(timeout=PATIENCE)
