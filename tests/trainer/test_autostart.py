@@ -451,7 +451,7 @@ def test_spawned_processes_that_train_without_a_rank_are_workers_of_one_run(tmp_
 
 def test_spawned_processes_of_one_process_group_are_its_ranks(tmp_path: Path) -> None:
     write(tmp_path / "spawned.py", HOGWILD)
-    done = trainvitals_run(tmp_path, sys.executable, "spawned.py", "group", str(tmp_path / "meeting"))
+    done = trainvitals_run(tmp_path, sys.executable, "spawned.py", "group", str(tmp_path / "meeting"), **GENTLE_EXIT)
     assert done.returncode == 0, done.stderr
     (folder,) = folders(tmp_path)
     series = RunReader(folder).series(["loss"])
