@@ -933,10 +933,15 @@ def test_the_end_of_a_long_traceback_is_kept_and_an_exception_that_cannot_be_tol
 # -- many ranks
 
 RANKS = """
-    import os, sys, trainvitals
+    import os, sys, time, trainvitals
     run = trainvitals.init(project="p", name="many")
     for step in range(5):
         run.log({"loss": float(run.rank * 100 + step)}, step=step)
+    all_ranks = 1 if "TRAINVITALS_RANK_ZERO_ONLY" in os.environ else int(os.environ["WORLD_SIZE"])
+    for _ in range(60_000):  # nobody ends before all have come: a run that has ended is not joined for ever
+        if len(list(run.folder.glob("training_metrics_*"))) >= all_ranks:
+            break
+        time.sleep(0.01)
     run.finish()
     print(run.folder)
 """
