@@ -43,8 +43,8 @@ TRAIN_SECONDS = 24.0
 QUIET_SECONDS = 8.0
 MONITOR_SECONDS = 15.0
 SIMULATED_GPUS = 2
-DASHBOARD_SECONDS = 10.0
-"""How long to wait for its address."""
+DASHBOARD_SECONDS = 60.0
+"""How long to wait for its address, on a busy machine; one that ends without it is not waited for."""
 AGENT_SECONDS = 30.0
 """How long to wait until the agent has counted all of the run: the process of the demo lives on."""
 MODES = ("train", "monitor", "dashboard")
