@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from waiting import PATIENCE
+from waiting import PATIENCE, PATIENT_WANDB
 
 from trainvitals import runtime
 from trainvitals.journal.documents.run import RunFile
@@ -33,6 +33,7 @@ def start(folder: Path, script: str, *arguments: str, flags: tuple[str, ...] = (
             "TRAINVITALS_SUMMARY": "0",
             "OMP_NUM_THREADS": "1",
             "WANDB_SILENT": "true",
+            **PATIENT_WANDB,
             **environment,
         },
         stdout=subprocess.PIPE,

@@ -18,6 +18,8 @@ PATIENCE = 600.0
 """Seconds after which a test gives up: nobody waits for them while all is well, and a busy machine needs many."""
 GENTLE_EXIT = {"PYTHONPATH": str(Path(__file__).parent / "gentle_exit")}
 """Environment of programs with gloo ranks, which torch would abort now and then; the folder says why."""
+PATIENT_WANDB = {"WANDB__SERVICE_WAIT": f"{PATIENCE:.0f}", "WANDB_INIT_TIMEOUT": f"{PATIENCE:.0f}"}
+"""Environment of programs with W&B's client, which gives its own process half a minute to come up."""
 
 
 def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this") -> T:

@@ -17,7 +17,7 @@ import pytest
 import torch
 import wandb
 from fake_nvml import FakeNvml
-from waiting import free_port, wait_until
+from waiting import PATIENCE, free_port, wait_until
 from watching import lines, steps
 
 import trainvitals
@@ -275,7 +275,7 @@ def test_every_sample_is_in_the_wandb_run_though_it_begins_later_and_its_steps_s
     monitor.start_monitoring()
     wait_until(lambda: monitor._sampler.rounds >= 3)
     assert capfd.readouterr().err.count("no active W&B run yet") == 1
-    options = wandb.Settings(console="off", silent=True, x_disable_stats=True)
+    options = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_service_wait=PATIENCE)
     with wandb.init(mode="offline", dir=str(tmp_path), settings=options) as theirs:
         begun = monitor._sampler.rounds
         for step in range(3):

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from under_run import end_processes, find_process, run, runs, start
-from waiting import PATIENCE, free_port, wait_until
+from waiting import PATIENCE, PATIENT_WANDB, free_port, wait_until
 
 from trainvitals.journal.folder import list_folders, read_run
 from trainvitals.journal.folder_runs import FolderRuns
@@ -343,7 +343,8 @@ def log_natively(folder: Path, script: str, client: str) -> Values:
     # W&B leaves the address of its process in the environment of a test that has used it.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINVITALS_", "WANDB_"))}
     places = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    environment = {**kept, **places, "HOME": str(folder), "OMP_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow"}
+    environment = {**kept, **PATIENT_WANDB, **places, "HOME": str(folder)}
+    environment |= {"OMP_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow"}
     subprocess.run([sys.executable, "script.py"], cwd=folder, env=environment, check=True, capture_output=True)
     source: RunSource = (
         open_wandb(str(folder / "wandb")) if client == "wandb" else open_mlflow(places["MLFLOW_TRACKING_URI"])
