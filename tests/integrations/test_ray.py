@@ -11,24 +11,36 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, read_whole_lines, wait_until
 
 from trainvitals.agent import control
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
-from trainvitals.sources import Sample, SourceUnavailable, World, create
+from trainvitals.sources import Sample, SourceUnavailable, World, create, ray_pages
 from trainvitals.trainer import ray_job
 
 PROGRAMS = Path(__file__).parent / "ray_programs"
 ANSWER = "answer: "
 """Before what a program says to the test. The id of a node may look like the beginning of a message of Ray."""
+SLOW_STARTS = (
+    "RAY_raylet_start_wait_time_s",
+    "RAY_gcs_server_port_wait_time_s",
+    "RAY_gcs_server_request_timeout_seconds",
+    "RAY_gcs_rpc_server_connect_timeout_s",
+    "RAY_worker_register_timeout_seconds",
+    "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
+)
+"""How long Ray waits for its processes: else a slow start is a failure, of the cluster or of a training, which is then
+tried again."""
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_train.py"
 
 
@@ -44,8 +56,7 @@ class Cluster:
             **os.environ,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(self.session.parent),  # else it notes the address of the cluster in /tmp/ray
-            "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "600",
-            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",  # else a slow start is a failure, and tried again
+            **dict.fromkeys(SLOW_STARTS, f"{PATIENCE:.0f}"),
             "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
             "TRAINVITALS_SUMMARY": "0",
             "TRAINVITALS_DIR": str(folder / "example" / "runs"),
@@ -123,7 +134,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def events(run: Path) -> list[dict[str, Any]]:
     return sorted(
-        (json.loads(line) for path in run.glob("events_*.jsonl") for line in path.read_text().splitlines()),
+        (json.loads(line) for path in run.glob("events_*.jsonl") for line in read_whole_lines(path)),
         key=lambda row: row["timestamp"],
     )
 
@@ -265,7 +276,10 @@ def watched(cluster: Cluster) -> tuple[Path, list[Any]]:
     cluster.tell("remove")
     wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_lost")), "its loss")
     # With the driver ends what watches the cluster, and what was not done by then is never done.
-    wait_until(lambda: curve(run, "ray/nodes/alive", role="cluster")[-1][1] == 2.0, "the nodes that are left")
+    wait_until(
+        lambda: [value for _, value in curve(run, "ray/nodes/alive", role="cluster")][-1:] == [2.0],
+        "the nodes that are left",
+    )
     wait_until(lambda: find_measured_nodes(run) >= {0, 1}, "the agents of both nodes")
     wait_until(lambda: any(run.glob("system_metrics_*")), "what they measure")
     driver.send_signal(signal.SIGKILL)
@@ -333,9 +347,11 @@ def test_the_pages_of_all_nodes_are_scraped_by_their_id(cluster: Cluster) -> Non
         for unit in source.discover():
             try:
                 samples = [item for item in unit.read() if isinstance(item, Sample)]
+                read = time.monotonic()
+                # Not again before the page may have changed.
+                assert unit.read() == () or time.monotonic() > read + ray_pages.SECONDS - 1.0
             except SourceUnavailable:
                 continue  # it is starting, or was removed
-            assert unit.read() == ()  # not again before the page has changed
             if any("ray_resources" in item.values for item in samples):
                 found[unit.key.rpartition(":")[2]] = samples
         return len(found) >= 2

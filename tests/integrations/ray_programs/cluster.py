@@ -4,21 +4,33 @@ Prints its address, then obeys: `add` adds a node, `remove` removes it again; ea
 """
 
 import sys
+from pathlib import Path
 
 from ray.cluster_utils import Cluster
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from waiting import free_port
 
 STORE = 80_000_000
 
 
+def choose_ports() -> dict[str, int]:
+    """For the agents of a node. One that is to find out itself where they listen ends if they take 15 seconds."""
+    names = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+    return {name: free_port() for name in names}
+
+
 def main(folder: str) -> None:
     head = {"num_cpus": 12, "include_dashboard": False, "temp_dir": folder, "object_store_memory": STORE}
+    head |= choose_ports()
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=4, num_gpus=4, object_store_memory=STORE)
+    cluster.add_node(num_cpus=4, num_gpus=4, object_store_memory=STORE, **choose_ports())
     print(f"answer: {cluster.address}", flush=True)
     added = None
     for line in sys.stdin:
         if line.strip() == "add":
-            added = cluster.add_node(num_cpus=1, resources={"late": 1}, object_store_memory=STORE)
+            added = cluster.add_node(num_cpus=1, resources={"late": 1}, object_store_memory=STORE, **choose_ports())
         elif added is not None:
             cluster.remove_node(added)
         print(f"answer: {added.node_id if added is not None else ''}", flush=True)

@@ -34,7 +34,9 @@ if __name__ == "__main__":
     assert trainvitals.ray.monitor_cluster() == watch
     workers = [RolloutWorker.remote() for _ in range(2)]
     before = ray.get([worker.describe.remote() for worker in workers])
-    used = trainvitals.monitor_ray_cluster()
+    # What the nodes have given away is known to the cluster a moment later.
+    while (used := trainvitals.monitor_ray_cluster())["GPU"]["used_share"] < 0.5:
+        time.sleep(0.1)
     ray.get(workers[0].die_once.remote(str(runs.parent / "died")))
     after = ray.get([worker.describe.remote() for worker in workers])
     print(f"answer: {[before, after, used]}", flush=True)
