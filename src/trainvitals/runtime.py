@@ -234,6 +234,10 @@ def _parse_int(text: str) -> int | float:
 # -- the agent's lock
 
 
+CHECKED_SECONDS = 5.0
+"""For how long a lock may be held by processes that only check it, on a busy machine."""
+
+
 class AgentLock:
     """The lock that makes an agent, or another process of ours, the only one of this machine and user."""
 
@@ -242,11 +246,12 @@ class AgentLock:
         self._file: IO[bytes] | None = None
         self._folder = -1
 
-    def acquire(self) -> bool:
-        """True if the lock is ours now."""
+    def acquire(self, seconds: float = 0.0) -> bool:
+        """True if the lock is ours now. Who starts tries for CHECKED_SECONDS: those who only look whether somebody has
+        the lock have it themselves for an instant."""
         path = runtime_dir() / self._name
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        if not try_lock(file.fileno()) or not _is_at(file, path):
+        if not try_lock(file.fileno(), seconds) or not _is_at(file, path):
             file.close()
             return False
         self.release()

@@ -38,7 +38,7 @@ from trainvitals.journal.documents.latest import AgentFile, Latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.plugins import Plugin
-from trainvitals.runtime import AgentLock
+from trainvitals.runtime import CHECKED_SECONDS, AgentLock
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import Environment
 from trainvitals.sources import RankProcess, World
@@ -48,8 +48,6 @@ TICK = 0.5
 LATEST_SECONDS = 0.5
 LONGEST_LATEST_SECONDS = 1.0
 CHECK_SECONDS = 1.0
-LOCK_TRIES = 5
-LOCK_PAUSE = 0.05
 FAREWELL_SECONDS = 5.0
 """How long the watches have for their last lines: a moment where all is well, more where the node is busy."""
 RETRY_SECONDS = 10.0
@@ -134,7 +132,7 @@ class Agent:
 
     def run(self) -> int:
         """Live until idle or asked to stop. Returns 0, also when another agent is there already."""
-        if not self._acquire():
+        if not self._lock.acquire(CHECKED_SECONDS):
             return 0
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
             signal.signal(number, self._on_signal)
@@ -149,7 +147,7 @@ class Agent:
             # A run that registered while we decided to go saw the lock held and started no other agent.
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()
-            if not self._find_registrations() or not self._lock.acquire():
+            if not self._find_registrations() or not self._lock.acquire(CHECKED_SECONDS):
                 break
             self._idle_since = None
         self._leave()
@@ -184,19 +182,11 @@ class Agent:
             if count:
                 self._log.info(f"sending pending {what} of an earlier agent", runs=count)
 
-    def _acquire(self) -> bool:
-        # Checking for a running agent holds the lock for an instant, so one refusal is not a proof.
-        for _ in range(LOCK_TRIES):
-            if self._lock.acquire():
-                return True
-            time.sleep(LOCK_PAUSE)
-        return False
-
     def _keep_lock(self) -> None:
         """Take the lock again if its file was removed. If another agent has it by then, that one continues."""
         if self._lock.is_ours():
             return
-        if self._acquire():
+        if self._lock.acquire(CHECKED_SECONDS):
             self._log.warning("the lock file was removed, perhaps by a cleaner of temporary files; taking it again")
             self._introduce()
         else:

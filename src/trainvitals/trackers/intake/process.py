@@ -21,8 +21,6 @@ FILE, LOCK = "intake.json", "intake.lock"
 START_SECONDS = 20.0
 """It is up in half a second, or on a busy node after some of them; who waits longer goes on without it."""
 IDLE_SECONDS = 60.0
-LOCK_SECONDS = 5.0
-"""How long the lock may be held by others who only check whether there is such a process."""
 LOOK_SECONDS = 2.0
 
 
@@ -75,7 +73,7 @@ def _read_file() -> IntakeAddress | None:
 def main() -> int:
     """Be that process."""
     lock = runtime.AgentLock(LOCK)
-    if not _take(lock):
+    if not lock.acquire(runtime.CHECKED_SECONDS):
         return 0  # there is one
     import uvicorn
 
@@ -101,15 +99,6 @@ def main() -> int:
     threading.Thread(target=_end_when_idle, args=(server, app, lock), daemon=True).start()
     server.run(sockets=[bound])
     return 0
-
-
-def _take(lock: runtime.AgentLock) -> bool:
-    deadline = time.monotonic() + LOCK_SECONDS
-    while not lock.acquire():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def _bind(port: int) -> socket.socket:
