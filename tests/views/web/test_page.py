@@ -220,11 +220,11 @@ def test_a_chart_is_saved_as_csv_and_png(server: Server, open_tab: Open, keys: l
     tab.page.goto(link(server, keys[0], "training"))
     tab.wait(f"{CHARTS} >= 1")
     with tab.page.expect_download() as csv:
-        tab.page.get_by_label("Loss: save as CSV").click()
+        tab.page.get_by_label("Loss: save as CSV").press("Enter")
     lines = Path(csv.value.path()).read_text().splitlines()
     assert lines[0] == "step,loss" and lines[61] == "60,NaN" and len(lines) == 201
     with tab.page.expect_download() as png:
-        tab.page.get_by_label("Loss: save as PNG").click()
+        tab.page.get_by_label("Loss: save as PNG").press("Enter")
     assert Path(png.value.path()).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
@@ -310,8 +310,9 @@ def test_layers_and_words_over_time_are_saved_as_they_are_shown(
     tab = open_tab(accept_downloads=True)
 
     def save(title: str) -> str:
+        # By key: what is drawn above it meanwhile moves the button from under the mouse between down and up.
         with tab.page.expect_download() as waited:
-            tab.page.get_by_label(f"{title}: save as CSV").click()
+            tab.page.get_by_label(f"{title}: save as CSV").press("Enter")
         waited.value.save_as(tmp_path / "saved.csv")
         return (tmp_path / "saved.csv").read_text()
 
