@@ -108,7 +108,8 @@ def test_tokens_schema_and_check_are_commands(debian: Engine, tmp_path: Path) ->
     assert made.stdout.strip() not in (tmp_path / "tokens.json").read_text()
     assert run("token", "cluster", "--remove", "--tokens", "tokens.json").returncode == 0
     assert "no token 'cluster'" in run("token", "cluster", "--remove", "--tokens", "tokens.json").stderr
-    assert "ON CLUSTER 'prod'" in run("schema", "--cluster", "prod").stdout
+    printed = run("schema", "--cluster", "prod").stdout
+    assert "ON CLUSTER 'prod'" in printed and "-- points: Every number that was logged" in printed
     address = debian.address("by_command")
     assert "has no tables" in run("check", "--store", address).stderr
     schema.prepare(debian.open("by_command"))

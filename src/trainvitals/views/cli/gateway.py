@@ -162,8 +162,10 @@ def _add_schema(parser: Parser) -> None:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    from trainvitals.fleet.schema import make_statements
+    from trainvitals.fleet.schema import TABLES, make_statements
 
+    for table in TABLES.values():
+        print(f"-- {table.name}: {table.about}")
     version = tuple(int(part) for part in arguments.engine_version.split(".") if part.isdecimal())
     for statement in make_statements(arguments.database, version, cluster=arguments.cluster, days=arguments.keep_days):
         print(f"{statement};")
