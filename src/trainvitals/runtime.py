@@ -249,9 +249,17 @@ class AgentLock:
     def acquire(self, seconds: float = 0.0) -> bool:
         """True if the lock is ours now. Who starts tries for CHECKED_SECONDS: those who only look whether somebody has
         the lock have it themselves for an instant."""
+        deadline = time.monotonic() + seconds
+        while not self._try():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _try(self) -> bool:
         path = runtime_dir() / self._name
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        if not try_lock(file.fileno(), seconds) or not _is_at(file, path):
+        if not try_lock(file.fileno()) or not _is_at(file, path):
             file.close()
             return False
         self.release()
