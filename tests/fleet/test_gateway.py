@@ -20,12 +20,12 @@ from trainvitals.fleet import schema, tokens, wire
 from trainvitals.fleet.clickhouse import ClickHouse, EngineAway
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.intake import take
-from trainvitals.fleet.native import encode_number
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.tokens import Tokens
 from trainvitals.fleet.wire import Frame
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.varints import varint
 
 RUN = "20261118-060000-one-aaaa"
 NAME = "training_metrics_20261118_060000.rank0.jsonl"
@@ -241,7 +241,7 @@ def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:
         now = int(time.time() * 1000)
         # One series with one sample, as version 1.0 of the protocol has it: {__name__="gpu_watts"} 400.
         label = b"\x0a\x15\x0a\x08__name__\x12\x09gpu_watts"
-        sample = b"\x09" + struct.pack("<d", 400.0) + b"\x10" + encode_number(now)
+        sample = b"\x09" + struct.pack("<d", 400.0) + b"\x10" + varint(now)
         series = label + b"\x12" + bytes([len(sample)]) + sample
         body = bytes(cramjam.snappy.compress_raw(b"\x0a" + bytes([len(series)]) + series))
         headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}

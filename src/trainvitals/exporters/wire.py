@@ -14,20 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters.labels import text_of
-
-_SMALL = tuple(bytes([value]) for value in range(0x80))
-
-
-def varint(value: int) -> bytes:
-    """A number in seven-bit groups, the lowest first."""
-    if value < 0x80:
-        return _SMALL[value]
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+from trainvitals.varints import varint
 
 
 def field(place: int, data: bytes) -> bytes:

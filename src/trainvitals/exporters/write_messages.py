@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from prometheus_client.samples import Exemplar, NativeHistogram
 
-from trainvitals.exporters.wire import double, field, native_histogram, number, varint
+from trainvitals.exporters.wire import double, field, native_histogram, number
+from trainvitals.varints import read_varint, varint
 
 _STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
 _TYPES = {"counter": 1, "gauge": 2, "histogram": 3, "gaugehistogram": 4, "summary": 5, "info": 6, "stateset": 7}
@@ -189,15 +190,15 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     place = 0
     while place < len(data):
         begin = place
-        key, place = _read_varint(data, place)
+        key, place = read_varint(data, place)
         kind = key & 7
         inside = place
         if kind == 0:
-            _, place = _read_varint(data, place)
+            _, place = read_varint(data, place)
         elif kind == 1:
             place += 8
         elif kind == 2:
-            size, inside = _read_varint(data, place)
+            size, inside = read_varint(data, place)
             place = inside + size
         else:
             raise ValueError(f"a field of kind {kind}")
@@ -211,17 +212,5 @@ def _without(unwanted: int, message: bytes) -> bytes:
 def _varints(data: bytes) -> Iterator[int]:
     place = 0
     while place < len(data):
-        found, place = _read_varint(data, place)
+        found, place = read_varint(data, place)
         yield found
-
-
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """(the number, where it ends)."""
-    found = shift = 0
-    while True:
-        group = data[place]
-        place += 1
-        found |= (group & 0x7F) << shift
-        if group < 0x80:
-            return found, place
-        shift += 7

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.varints import read_varint, varint
 
 DTYPES = {
     "UInt8": "u1", "UInt16": "<u2", "UInt32": "<u4", "UInt64": "<u8",
@@ -39,7 +40,7 @@ class FormatError(TrainvitalsError):
 def encode_block(types: Mapping[str, str], columns: Mapping[str, Column | Repeated]) -> bytes:
     """One block; `types` says which columns there are."""
     rows = len(next(iter(columns.values())))
-    pieces = [encode_number(len(types)), encode_number(rows)]
+    pieces = [varint(len(types)), varint(rows)]
     for name, kind in types.items():
         column = columns[name]
         if len(column) != rows:
@@ -72,8 +73,8 @@ def _blocks(data: bytes) -> Iterator[dict[str, Any]]:
     place = 0
     try:
         while place < len(data):
-            columns, place = _readencode_number(data, place)
-            rows, place = _readencode_number(data, place)
+            columns, place = read_varint(data, place)
+            rows, place = read_varint(data, place)
             block: dict[str, Any] = {}
             for _ in range(columns):
                 name, place = _read_string(data, place)
@@ -99,33 +100,12 @@ def _read_column(data: bytes, place: int, kind: str, rows: int) -> tuple[Any, in
     return np.frombuffer(data, dtype, rows, place), end
 
 
-def encode_number(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
 def _string(data: bytes) -> bytes:
-    return encode_number(len(data)) + data
-
-
-def _readencode_number(data: bytes, place: int) -> tuple[int, int]:
-    found = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return found, place
-        shift += 7
+    return varint(len(data)) + data
 
 
 def _read_string(data: bytes, place: int) -> tuple[bytes, int]:
-    size, place = _readencode_number(data, place)
+    size, place = read_varint(data, place)
     end = place + size
     if end > len(data):
         raise ValueError("a string is too short")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 
 from trainvitals.errors import JournalError
+from trainvitals.varints import Malformed, read_varint
 
 MOST_ROWS = 50_000_000
 """More values than fit into the largest JSONL file that is sealed."""
@@ -55,7 +56,7 @@ def _find_row_count(data: bytes) -> int:
             if field == _NUM_ROWS:
                 return reader.read_integer()
             reader.skip(kind)
-    except (IndexError, RecursionError):
+    except (IndexError, Malformed, RecursionError):
         pass  # not what parquet.thrift describes
     return 0
 
@@ -107,8 +108,5 @@ class _Compact:
         return self._data[self._place - 1]
 
     def _varint(self) -> int:
-        number = shift = 0
-        while (byte := self._byte()) & 128:
-            number |= (byte & 127) << shift
-            shift += 7
-        return number | byte << shift
+        number, self._place = read_varint(self._data, self._place)
+        return number

@@ -10,32 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from trainvitals.varints import Malformed as Malformed
+from trainvitals.varints import read_varint as read_varint
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
-
-
-class Malformed(ValueError):
-    """Bytes that are not a message."""
-
-
-def read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """(number, the place behind it)."""
-    number = shift = 0
-    try:
-        while True:
-            byte = data[place]
-            place += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number & 0xFFFFFFFFFFFFFFFF, place
-            shift += 7
-            if shift > 63:
-                raise Malformed("a varint of more than ten bytes")
-    except IndexError:
-        raise Malformed("cut within a varint") from None
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int, Value, int]]:
