@@ -149,6 +149,9 @@ class MemoryReader:
     def findings(self) -> FindingsFile | None:
         return self._run.findings
 
+    def view(self) -> ViewFile | None:
+        return None
+
     def damage(self) -> Damage:
         return Damage()
 

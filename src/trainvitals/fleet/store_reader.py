@@ -23,6 +23,7 @@ from trainvitals.journal.documents.benchmark import Benchmark
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.series_reader import SeriesReader, of_one_state
@@ -53,6 +54,10 @@ class StoreReader(SeriesReader):
     def findings(self) -> FindingsFile | None:
         """What the diagnosis after its end found, if it was kept."""
         return self._find().findings
+
+    def view(self) -> ViewFile | None:
+        """Not kept in a store: every browser keeps its own."""
+        return None
 
     def stamp(self) -> object:
         """Equal to an earlier one as long as nothing was written since."""

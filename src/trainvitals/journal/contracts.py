@@ -142,6 +142,11 @@ class Reader(Protocol):
         """What the diagnosis after its end found, if it was kept."""
         ...
 
+    def view(self) -> ViewFile | None:
+        """How the page shows its project; None if nobody has changed anything, or where it is not kept. Raises
+        JournalError if it is damaged."""
+        ...
+
     def damage(self) -> Damage:
         """What could not be understood."""
         ...

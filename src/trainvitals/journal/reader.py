@@ -26,6 +26,7 @@ from trainvitals.journal.documents.benchmark import Benchmark
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.folder_files import FolderFiles
 from trainvitals.journal.follower import Follower, read_table
 from trainvitals.journal.run_info import RunInfo, default_root, read_info
@@ -59,6 +60,12 @@ class RunReader(SeriesReader):
     def findings(self) -> FindingsFile | None:
         """What the diagnosis after its end found, if it was kept."""
         return run_folder.find_findings(self.folder)
+
+    def view(self) -> ViewFile | None:
+        """How the page shows its project; raises JournalError if that is damaged."""
+        from trainvitals.journal.project_view import find_view
+
+        return find_view(self.folder.absolute().parent.parent, self.info.project)
 
     def stamp(self) -> object:
         """Equal to an earlier one as long as nothing was written since."""

@@ -15,6 +15,7 @@ from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.patch import PatchFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.run_info import RunInfo
@@ -62,6 +63,10 @@ class RemoteReader:
     def findings(self) -> FindingsFile | None:
         found = mapping(self._get("findings"))
         return FindingsFile.parse(found) if found is not None else None
+
+    def view(self) -> ViewFile | None:
+        """How a machine shows a project is its own."""
+        return None
 
     def damage(self) -> Damage:
         return codec.load_damage(self._get("damage"))

@@ -11,6 +11,9 @@ from made_runs import make_timed_run
 from waiting import wait_until
 
 import trainvitals
+from trainvitals.journal.folder_runs import name_runs
+from trainvitals.settings import resolve
+from trainvitals.views.report.document import draw_report
 
 from .conftest import Server, Tab, make_run, write_hardware
 
@@ -117,3 +120,28 @@ def test_own_panels_compare_runs_of_one_project(serve: Callable[..., Server], op
     tab.wait(f"{legend_of('Gap')} === 'first|second'")
     assert tab.page.inner_text("[data-chart=Gap] .axis") == "by epoch"
     tab.wait("document.body.innerText.includes(\"second: no metric 'no/such'\")")
+
+
+def test_a_report_has_the_panels_of_its_project(open_tab: Open, tmp_path: Path) -> None:
+    folders = []
+    for name, first in (("one", 1.0), ("two", 2.0)):
+        run = trainvitals.init(project="p", name=name, dir=tmp_path / "runs", agent=False)
+        for step in range(10):
+            run.log({"a": first, "b": first + step}, step=step)
+        run.finish()
+        folders.append(Path(run.folder))
+    panels = [{"id": "gap", "title": "Gap", "items": ["b - a", "a"]}, {"id": "none", "items": ["c"], "x": "b"}]
+    (folders[0].parent / "view.json").write_text(json.dumps({"format": 1, "panels": panels, "pins": ["b"]}))
+    report = tmp_path / "report.html"
+    report.write_bytes(draw_report(name_runs(folders[:1]), "html", resolve({})))
+    tab = open_tab()
+    tab.page.goto(f"{report.as_uri()}#/run/{folders[0].name}/training")
+    tab.wait("document.querySelector('[data-chart=Gap] .plot')?.ariaLabel.startsWith('Gap: b - a 9, a 1.')")
+    tab.wait("document.body.innerText.includes(\"no metric 'c'\")")
+    assert tab.page.get_by_role("button", name="add panel").count() == 0
+    tab.page.get_by_label("x", exact=True).select_option("b")
+    tab.wait("document.querySelector('[data-chart=Gap] .axis')?.innerText === 'by b'")
+
+    report.write_bytes(draw_report(name_runs(folders), "html", resolve({})))
+    tab.page.goto(f"{report.as_uri()}?#/compare")
+    tab.wait("document.querySelector('[data-chart=Gap] .plot')?.ariaLabel.includes('one')")

@@ -38,7 +38,10 @@ export class InlineSource implements Source {
     return this.#find(key).run;
   }
   async series(key: string, query: SeriesQuery): Promise<SeriesAnswer> {
-    return { axis: query.x, table: query.table, series: selectSeries(this.#find(key), query) };
+    const item = this.#find(key);
+    const panel = query.chosen && item.own_panels.find((own) => own.items.join("\n") === query.chosen!.join("\n"));
+    const names = panel ? panel.names : query.names;
+    return { axis: query.x, table: query.table, series: selectSeries(item, { ...query, names }), problems: panel?.problems };
   }
   async range(key: string, x: string, start: number, end: number, to: string): Promise<Range> {
     const item = this.#find(key);
@@ -119,7 +122,7 @@ export class InlineSource implements Source {
     return this.remove();
   }
   async view(project: string): Promise<Tagged<View>> {
-    return { found: emptyView(project), tag: "" };
+    return { found: Object.hasOwn(this.#data.views, project) ? this.#data.views[project] : emptyView(project), tag: "" };
   }
   saveView(): Promise<never> {
     return this.remove();

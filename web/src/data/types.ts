@@ -720,6 +720,8 @@ export interface ReportData {
   about: About;
   panels: Panels;
   runs: Record<string, ReportRun>;
+  // By project, where somebody has changed how it is shown
+  views: Record<string, View>;
   comparison?: Comparison;
   written: string;
 }
@@ -735,8 +737,16 @@ export interface ReportMedia {
   texts: Record<string, MediaText>;
 }
 
+// What an own panel draws of a run. Curves of expressions are among the series, under their texts.
+export interface ReportPanel {
+  items: string[];
+  names: string[];
+  problems: string[];
+}
+
 export interface ReportRun {
   run: Run;
+  own_panels: ReportPanel[];
   // By table, then by axis (`step`, `time`)
   series: Record<string, Record<string, Series[]>>;
   layers: Record<string, Layers>;

@@ -82,7 +82,7 @@ export function Training() {
         )}
       </div>
       {pins.length > 0 && !text && <Section title="Pinned" note={<KeptNote project={known.project} />}><div class="charts">{pins.map((name, at) => chart({ ...panelOf(name), id: `pin:${name}` }, name, at > 0 && <EarlierButton title={name} onClick={() => pin((names) => moveEarlier(names, names.indexOf(name)))} />))}</div></Section>}
-      {!text && source.value!.isLive && <OwnPanels key={known.project} axis={axis} axes={metricAxes} smoothing={smoothing} marks={marks} />}
+      {!text && <OwnPanels key={known.project} axis={axis} axes={metricAxes} smoothing={smoothing} marks={marks} />}
       {rl.length > 0 && <Section title="Reinforcement learning"><div class="charts">{rl.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
       {groups.map((group) => {
         const title = group.name || "Metrics";

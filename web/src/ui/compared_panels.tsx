@@ -18,7 +18,7 @@ interface Props {
 
 export function ComparedPanels(props: Props) {
   const [project, ...others] = new Set(props.rows.map((row) => row.project));
-  const panels = project !== undefined && !others.length && source.value!.isLive ? (keptView(project)?.view.panels ?? []) : [];
+  const panels = project !== undefined && !others.length ? (keptView(project)?.view.panels ?? []) : [];
   if (!panels.length) return null;
   return <Section title="Own panels" note={`of ${project}`}><div class="charts">{panels.map((panel) => <ComparedPanel key={panel.id} panel={panel} {...props} />)}</div></Section>;
 }

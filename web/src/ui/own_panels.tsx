@@ -53,15 +53,17 @@ export function OwnPanels({ axis, axes, smoothing, marks }: Props) {
       smoothing={smoothing}
       marks={panel.x && panel.x !== axis ? undefined : marks}
       actions={
-        <>
+        !isFixed && <>
           {at > 0 && <EarlierButton title={titleOf(panel)} onClick={() => void changeView(project, (view) => movePanel(view, panel.id))} />}
           <button type="button" title="edit this panel" aria-label={`edit ${titleOf(panel)}`} onClick={() => begin(panel, panel)}><Icon name="edit" /></button>
         </>
       }
     />
   );
-  const add = <button type="button" onClick={() => begin(newPanel(), null)}>add panel</button>;
+  const isFixed = !source.value!.isLive; // a report computes nothing anew
+  const add = !isFixed && <button type="button" onClick={() => begin(newPanel(), null)}>add panel</button>;
   if (!panels.length && !edited.value) {
+    if (isFixed) return null;
     return <div class="own-none">{add}<span class="note">several metrics in one chart, or an expression such as <code>train/loss - val/loss</code></span></div>;
   }
   return (

@@ -650,8 +650,17 @@ class ReportMediaJson(MediaJson):
     texts: dict[str, MediaTextJson]
 
 
+class ReportPanelJson(TypedDict):
+    """What an own panel draws of a run. Curves of expressions are among the series, under their texts."""
+
+    items: list[str]
+    names: list[str]
+    problems: list[str]
+
+
 class ReportRunJson(TypedDict):
     run: RunJson
+    own_panels: list[ReportPanelJson]
     series: Annotated[dict[str, dict[str, list[SeriesJson]]], "By table, then by axis (`step`, `time`)"]
     layers: dict[str, LayersJson]
     states: list[StatesJson]
@@ -672,6 +681,7 @@ class ReportDataJson(TypedDict):
     about: AboutJson
     panels: PanelsJson
     runs: dict[str, ReportRunJson]
+    views: Annotated[dict[str, ViewJson], "By project, where somebody has changed how it is shown"]
     comparison: NotRequired[ComparisonJson]
     written: str
 

@@ -4,37 +4,43 @@ Tested in tests/views/report/test_document.py."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from trainvitals import __version__
+from trainvitals.analysis.expressions import ExpressionError, Metric
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Reader, Series, TextKind
+from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.encoding import format_time
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.data import comparison, dashboard, run_details
 from trainvitals.views.data.benchmark import describe_benchmarks
+from trainvitals.views.data.chosen import Chosen, choose, compute_series
 from trainvitals.views.data.clock import read_clock
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.media import collect_media
 from trainvitals.views.data.patches import read_patch_text
+from trainvitals.views.data.project_view import describe_view
 from trainvitals.views.data.series import describe_states, pack_series
 from trainvitals.views.data.shapes import (
     ClockJson,
     PatchTextJson,
     ReportDataJson,
+    ReportPanelJson,
     ReportRunJson,
     SeriesJson,
     StatesJson,
     TableJson,
     TextJson,
+    ViewJson,
 )
 
 POINTS = 360_000
@@ -58,6 +64,7 @@ def make_data(runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices
         "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs), "machines": []},
         "panels": dashboard.describe_panels(conditions),
         "runs": {key: _describe(key, reader, share, conditions, prices) for key, reader in runs},
+        "views": _describe_views(reader for _, reader in runs),
         "written": format_time(time.time()),
     }
     if len(runs) > 1:
@@ -67,15 +74,20 @@ def make_data(runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices
 
 def _describe(key: str, reader: Reader, points: int, conditions: Conditions, prices: Prices) -> ReportRunJson:
     run = run_details.describe_run(reader, key, prices)
-    training = choose_names(run["tables"]["training"]["names"] if "training" in run["tables"] else [])
+    view = _find_view(reader)
+    own = {panel.items: _choose(panel.items, reader) for panel in (view.panels if view is not None else ())}
+    own_names = {name for chosen in own.values() for name, item in chosen.items if isinstance(item, Metric)}
+    training = choose_names(run["tables"]["training"]["names"] if "training" in run["tables"] else [], own_names)
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
         if table in run["tables"]:
             _limit_names(run["tables"][table], wanted if wanted is not None else panel_names(table))
     hardware = {table: run["tables"][table]["names"] for table in run["tables"] if table != "training"}
     series = _read_series(reader, training, hardware, points)
+    own_panels = [_read_panel(reader, items, chosen, series["training"]["step"]) for items, chosen in own.items()]
     return {
         # What was written before secrets were looked for, or by another program, is looked through once more.
         "run": redact(run),
+        "own_panels": own_panels,
         "series": series,
         "clock": _read_clock(reader, training),
         "layers": {measure: describe_layers(reader, measure, 120) for measure in run["layers"]},
@@ -93,15 +105,45 @@ def _describe(key: str, reader: Reader, points: int, conditions: Conditions, pri
     }
 
 
-def choose_names(names: Sequence[str]) -> list[str]:
-    """The training metrics that a report shows: those of the declared panels, then the others, layers last."""
+def _describe_views(readers: Iterable[Reader]) -> dict[str, ViewJson]:
+    views = {reader.info.project: _find_view(reader) for reader in readers}
+    return {project: describe_view(project, view) for project, view in views.items() if view is not None}
+
+
+def _find_view(reader: Reader) -> ViewFile | None:
+    try:
+        return reader.view()
+    except JournalError:
+        return None  # the page says what is wrong with it; a report does without
+
+
+def _choose(items: Sequence[str], reader: Reader) -> Chosen:
+    try:
+        return choose(items, reader.names())
+    except ExpressionError as error:
+        return Chosen((), (error.message,))
+
+
+def _read_panel(reader: Reader, items: Sequence[str], chosen: Chosen, among: list[SeriesJson]) -> ReportPanelJson:
+    """What it draws; curves that it computes are put among the others, once."""
+    known = {series["name"] for series in among}
+    computed = tuple(item for item in chosen.items if not isinstance(item[1], Metric) and item[0] not in known)
+    series, problems = compute_series(reader, Chosen(computed, ()), points=MOST // 4)
+    among += _pack(series, "step")
+    names = [name for name, _ in chosen.items]
+    return {"items": list(items), "names": names, "problems": [*chosen.problems, *problems]}
+
+
+def choose_names(names: Sequence[str], own: Collection[str] = ()) -> list[str]:
+    """The training metrics that a report shows: those of own and declared panels, then the others, layers last."""
     declared = {
         name for panel in panels.PANELS if panel.table == "training" for name in panels.find_names(panel, names)
     }
 
     def order(name: str) -> tuple[bool, bool, str]:
         head, slash, _ = name.partition("/")
-        return name not in declared, bool(slash) and head in LAYER_MEASURES, name
+        is_layer = bool(slash) and head in LAYER_MEASURES and name not in own
+        return name not in own and name not in declared, is_layer, name
 
     # Layers are shown as a map, not one by one.
     wanted = [name for name in sorted(names, key=order) if not order(name)[1]]
