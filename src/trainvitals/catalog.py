@@ -591,6 +591,11 @@ def short_name(name: str) -> str:
     return " ".join(_SPELLED.get(word, word) for word in _UNIT_ENDING.sub("", name).split("_"))
 
 
+def title_name(name: str) -> str:
+    """As the title of its own chart: `watch time` for `watch_time`, where a legend of times says `watch`."""
+    return short_name(name) + (" time" if name.endswith("_time") else "")
+
+
 @functools.cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((alias, re.compile(translate(alias))) for row in RL for alias in row.aliases if "*" in alias)

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, toNumber } from "../src/logic/format.ts";
+import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, toNumber } from "../src/logic/format.ts";
 
 test("a value that is missing is a dash, never a zero", () => {
   assert.equal(formatValue(null), "–");
@@ -59,4 +59,11 @@ test("shares of time, clocks and energy per second have a unit that people use",
   assert.equal(formatValue(0.5, "s/s"), "50 %");
   assert.equal(formatValue(1980, "MHz"), "1.98 GHz");
   assert.equal(formatValue(420, "J/s"), "420 W");
+});
+
+test("ticks that would look alike are written in full, with their unit", () => {
+  assert.deepEqual(labelTicks([256, 512, 1024], "MB", true), ["256 MB", "512 MB", "1 GB"]);
+  assert.deepEqual(labelTicks([317.5, 318, 318.5], "MB", true), ["317.5 MB", "318 MB", "318.5 MB"]);
+  assert.deepEqual(labelTicks([24394.25, null, 24394.5], "MB", true), ["24,394.25 MB", "", "24,394.5 MB"]);
+  assert.deepEqual(labelTicks([1000001, 1000002], "", false), ["1,000,001", "1,000,002"]);
 });

@@ -92,6 +92,19 @@ export function formatValue(value: Value | undefined, unit = ""): string {
   }
 }
 
+// Ticks of an axis. Where rounding would give two of them the same label, they are written in full.
+export function labelTicks(ticks: (number | null | undefined)[], unit: string, withUnit: boolean): string[] {
+  const some = ticks.filter((tick) => tick !== null && tick !== undefined);
+  const short = withUnit ? (tick: number) => formatValue(tick, unit) : formatShort;
+  let label = short;
+  if (new Set(some.map(short)).size < some.length) {
+    const step = Math.min(...some.slice(1).map((tick, at) => Math.abs(tick - some[at])).filter(Boolean));
+    const digits = Math.min(Math.max(Math.ceil(-Math.log10(step) - 1e-9) + 1, 0), 12);
+    label = (tick) => tick.toLocaleString("en-US", { maximumFractionDigits: digits }) + (withUnit ? ` ${unit}` : "");
+  }
+  return ticks.map((tick) => (tick === null || tick === undefined ? "" : label(tick)));
+}
+
 // A short time as a measurement: 12.3 ms.
 export function formatSeconds(seconds: number): string {
   const size = Math.abs(seconds);

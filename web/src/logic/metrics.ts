@@ -110,3 +110,8 @@ export function shortName(name: string): string {
   const words = name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").split("_");
   return words.map((word) => SPELLED.get(word) ?? word).join(" ");
 }
+
+// As the title of its own chart; the same as `title_name` in catalog.py.
+export function titleName(name: string): string {
+  return shortName(name) + (name.endsWith("_time") ? " time" : "");
+}

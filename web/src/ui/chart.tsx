@@ -10,7 +10,7 @@ import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
+import { formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks } from "../logic/format.ts";
 import type { Mark } from "../logic/marks.ts";
 import { keepHidden, keepScale } from "../logic/own_panels.ts";
 import { hiddenLines, hideLines, isLog as isLogIn, setLog } from "../logic/route.ts";
@@ -138,15 +138,15 @@ export function aroundOne(x: number, axis: string): [number, number] {
 const SHORT_UNITS = new Set(["MB", "GB", "MB/s", "s", "J", "%", "°C", "W", "MHz", "s/s", "J/s"]);
 
 export function yTicks(unit: string): uPlot.Axis.Values {
-  return (_, ticks) => {
-    const some = ticks.filter((tick) => tick !== null && tick !== undefined);
-    // Ticks that would round to the same label are written in full.
-    const fine = new Set(some.map((tick) => formatValue(tick, unit))).size < some.length;
-    return ticks.map((tick) => {
-      if (tick === null || tick === undefined) return "";
-      return SHORT_UNITS.has(unit) && !fine ? formatValue(tick, unit) : formatShort(tick) + (unit === "%" ? " %" : "");
-    });
-  };
+  return (_, ticks) => labelTicks(ticks, unit, SHORT_UNITS.has(unit));
+}
+
+const AXIS_WIDTH = 62;
+const DIGIT_WIDTH = 6.5;
+
+// As wide as in every other chart, unless a label needs more.
+export function yWidth(_: uPlot, labels: string[] | null): number {
+  return Math.max(AXIS_WIDTH, ...(labels ?? []).map((label) => label.length * DIGIT_WIDTH + 8));
 }
 
 export function captionOf(axis: string, unit: string): string {
@@ -236,7 +236,7 @@ export function Chart(props: ChartProps) {
       },
       axes: [
         { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
-        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
+        { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
       ],
       series: [
         {},

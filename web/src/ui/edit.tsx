@@ -22,14 +22,17 @@ export function EditHint({ what }: { what: string }) {
 export function Notes({ known }: { known: Run }) {
   const [isOpen, setOpen] = useState(false);
   const notes = notesOf(known);
-  const something = notes || known.tags.length > 0;
-  if (!something && !canEdit()) return null;
+  const tags = known.tags.map((tag) => <span class="badge" key={tag}>{tag}</span>);
+  const edit = canEdit() && <button type="button" onClick={() => setOpen(true)}>edit</button>;
+  if (!notes && !isOpen) {
+    return tags.length || edit ? <div class="notes-none">{tags}{edit}{!edit && <EditHint what="edit name, notes and tags" />}</div> : null;
+  }
   return (
-    <Section title="Notes" actions={canEdit() && !isOpen && <button type="button" onClick={() => setOpen(true)}>edit</button>}>
+    <Section title="Notes" actions={!isOpen && edit}>
       {isOpen ? <RunForm known={known} onDone={() => setOpen(false)} /> : (
         <div class="notes">
-          {known.tags.length > 0 && <p>{known.tags.map((tag) => <span class="badge" key={tag}>{tag}</span>)}</p>}
-          {notes ? <Markdown text={notes} /> : canEdit() && <p class="note">No notes yet.</p>}
+          {tags.length > 0 && <p>{tags}</p>}
+          <Markdown text={notes} />
         </div>
       )}
       {!isOpen && <EditHint what="edit name, notes and tags" />}

@@ -3,7 +3,7 @@ import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoomOn } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
 import type { Metric, Panel } from "../data/types.ts";
-import { findSpelling, groupByPrefix, panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
+import { findSpelling, groupByPrefix, panelNames, seriesTitle, titleName } from "../logic/metrics.ts";
 import type { Mark } from "../logic/marks.ts";
 import { Chart, heightOf } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
@@ -53,7 +53,7 @@ function panelTitle(panel: Panel, names: string[]): string {
 export function ownPanel(name: string, table = "training"): Panel {
   const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
   return {
-    id: `metric:${name}`, title: known?.name === name ? shortName(name) : name, group: table, table, metrics: [name], importance: 2, chart: "line",
+    id: `metric:${name}`, title: known?.name === name ? titleName(name) : name, group: table, table, metrics: [name], importance: 2, chart: "line",
     by: ["rank"], limit: null, low: null, high: null, log: true, log_first: false, smooth: !panels.value?.scheduled.includes(name), unit: known?.unit ?? "",
     rate: known?.kind === "counter" && name !== "step", thresholds: [],
   };

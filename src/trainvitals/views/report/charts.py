@@ -130,7 +130,7 @@ def _own_chart(name: str, lines: list[SvgLine]) -> SvgChart:
     metric = catalog.find("training", name)
     alone = (metric.name if metric else name,)
     declared = next((panel for panel in panels.PANELS if panel.without_validation == alone), None)
-    own = catalog.short_name(name) if metric and metric.name == name else name
+    own = catalog.title_name(name) if metric and metric.name == name else name
     panel = declared or panels.own_panel(name)
     return SvgChart(
         declared.title if declared else own,
