@@ -23,7 +23,8 @@ from trainvitals.journal.documents.run import Attempt, Process, new_run
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import dump_json, spell_all
 from trainvitals.journal.folder_runs import FolderRuns
-from trainvitals.views.data.run_rows import describe_row, list_json, read_row
+from trainvitals.views.data.run_listing import list_json
+from trainvitals.views.data.run_rows import describe_row, read_row
 from trainvitals.views.data.shapes import RowJson
 
 

@@ -19,7 +19,7 @@ from trainvitals.lab.messages import Message
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.views.data.machines import describe_machines
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 
 Answers = Mapping[str, Any]
 HELLO = {"protocol": messages.PROTOCOL, "version": "1.2.3", "host": "far", "place": "/runs"}

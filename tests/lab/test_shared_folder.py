@@ -22,7 +22,7 @@ from trainvitals.lab.machines import Machine
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.views.data.run_details import describe_run
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 
 TRAIN = """
 import signal, sys, time

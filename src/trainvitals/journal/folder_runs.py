@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.contracts import RunRef
-from trainvitals.journal.documents.findings import FindingsFile
-from trainvitals.journal.documents.rows import AlertRow
-from trainvitals.journal.documents.status import Status
-from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.row_cache import MakeRow, Row, RowCache
-from trainvitals.journal.run_info import RunInfo, find_info
 
-if TYPE_CHECKING:  # numpy, which a list of runs does not wait for
+if TYPE_CHECKING:  # which a list of runs does not wait for
+    from trainvitals.journal.contracts import RunRef
+    from trainvitals.journal.documents.findings import FindingsFile
+    from trainvitals.journal.documents.rows import AlertRow
+    from trainvitals.journal.documents.status import Status
+    from trainvitals.journal.documents.view import ViewFile
     from trainvitals.journal.reader import RunReader
+    from trainvitals.journal.run_info import RunInfo
 
 
 class FolderRuns:
@@ -65,6 +65,8 @@ class FolderRuns:
 
     def describe(self, key: str) -> RunInfo:
         """The run at a glance: also an unreadable one, with the reason."""
+        from trainvitals.journal.run_info import find_info
+
         return find_info(self.folder(key))
 
     def statuses(self, key: str) -> list[Status]:
@@ -78,6 +80,7 @@ class FolderRuns:
             # Most runs have none, and a list asks thousands: the rest waits for one that has.
             if not any(name.startswith("alerts_") for name in os.listdir(folder)):  # noqa: PTH208
                 return []
+        from trainvitals.journal.documents.rows import AlertRow
         from trainvitals.journal.follower import read_table
 
         return [AlertRow.parse(line) for _, line in read_table(folder, "alerts")]
@@ -147,6 +150,7 @@ def _leads_inside(link: str, root: Path) -> bool:
 
 def refer_to(folder: Path) -> RunRef:
     """The run in this folder, wherever that is."""
+    from trainvitals.journal.contracts import RunRef
 
     def open() -> RunReader:
         from trainvitals.journal.reader import RunReader

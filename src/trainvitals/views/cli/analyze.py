@@ -16,7 +16,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 
 DESCRIPTION = (
     "The statistics of a run: the trend of each metric with its significance, anomalies, changes of the level, a "

@@ -19,7 +19,7 @@ from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.run_search import SearchError, find_compared, is_search
 
 DESCRIPTION = (

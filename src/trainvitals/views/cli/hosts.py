@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.documents.latest import read_agent, read_latest
 from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
@@ -114,6 +113,8 @@ class HardwareHere:
             return self._read()
 
     def _read(self) -> Mapping[str, Any]:
+        from trainvitals.journal.documents.latest import read_agent, read_latest
+
         agent = latest = None
         try:
             agent = read_agent()

@@ -47,7 +47,7 @@ from trainvitals.views.cli.terminal import (
 )
 from trainvitals.views.data import quantities
 from trainvitals.views.data.key_metrics import order_metrics
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.run_search import STATUSES, SearchError, find_unknown, parse_search, search_rows
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for

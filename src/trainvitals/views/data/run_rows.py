@@ -7,12 +7,11 @@ Tested in tests/views/test_same_answers.py.
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from trainvitals import catalog
 from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
@@ -26,16 +25,14 @@ from trainvitals.journal.documents.findings import Counts, FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.row_cache import Made
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.run_listing import MAX_OWN_SECONDS, recall_row
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
     from trainvitals.views.data.shapes import RowJson
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
-MAX_OWN_SECONDS = 2.0
-"""Of one listing, for the values of runs that no agent followed: what is left comes with the next listings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,65 +113,26 @@ def list_rows(runs: Runs) -> list[ListedRun]:
     for key in runs.list_keys():
         with contextlib.suppress(RunNotFound):
             row = read_row(runs, key)
-            found.append(_recall_values(runs, row, until) if _lacks_values(row) else row)
+            found.append(_recall_values(runs, row, until) if lacks_values(row) else row)
     runs.keep_rows()
     return found
 
 
 def _recall_values(runs: Runs, row: ListedRun, until: float) -> ListedRun:
     """With those of its own files, which are read once."""
-    known = _recall_row(runs, row.key, until)
+    known = recall_row(runs, row.key, until)
     values = {name: float(value) for name, value in known["summary"].items() if value is not None}
     return replace(row, last_values=values, last_step=known["step"])
 
 
-def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
-    """The same as plain values, as the API gives them: ended runs are read only when they changed. A run that was
-    removed or is half-copied is left out."""
-    found = []
-    until = time.monotonic() + MAX_OWN_SECONDS
-    with _without_collector():
-        for key in keys:
-            with contextlib.suppress(TrainvitalsError, OSError):
-                found.append(_recall_row(runs, key, until))
-    runs.keep_rows()
-    return found
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Looking for garbage takes as long as reading ten thousand rows, and they are none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _recall_row(runs: Runs, key: str, until: float) -> RowJson:
-    def make() -> Made:
-        row = read_row(runs, key)
-        is_late = False
-        if _lacks_values(row) and runs.has_values(key):
-            is_late = time.monotonic() > until
-            row = row if is_late else _add_own_values(row, lambda: runs.open(key))
-        return Made({**describe_row(row)}, row.lasts and not is_late, row.info.file.created or "")
-
-    found = cast("RowJson", runs.recall(key, make))
-    # It depends on the names of other runs.
-    return found if found["key"] == key else {**found, "key": key}
-
-
-def _lacks_values(row: ListedRun) -> bool:
+def lacks_values(row: ListedRun) -> bool:
     """Whether the run has ended and no agent followed it: then nobody noted what it logged last."""
     return row.lasts and not row.watched
 
 
-def _add_own_values(row: ListedRun, open: Callable[[], Reader]) -> ListedRun:
+def add_own_values(row: ListedRun, open: Callable[[], Reader]) -> ListedRun:
     """Those that nobody noted, as the run's own files have them."""
-    if not _lacks_values(row):
+    if not lacks_values(row):
         return row
     try:
         summary = open().summary()
@@ -196,7 +154,7 @@ def read_row(runs: Runs, key: str) -> ListedRun:
 def read_row_of(reader: Reader, key: str) -> ListedRun:
     """The same of a run that is open."""
     row = make_row(key, reader.info, reader.statuses(), reader.alerts(), reader.findings())
-    return _add_own_values(row, lambda: reader)
+    return add_own_values(row, lambda: reader)
 
 
 def make_row(

@@ -22,7 +22,7 @@ from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.documents.view import ViewFile
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.endpoints import NotFound
