@@ -5,5 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 
-_folder = tempfile.TemporaryDirectory(prefix="trainvitals-benchmark-", ignore_cleanup_errors=True)
-os.environ["TRAINVITALS_RUNTIME_DIR"] = _folder.name
+_PREFIX = "trainvitals-benchmark-"
+
+if _PREFIX not in os.environ.get("TRAINVITALS_RUNTIME_DIR", ""):  # else a benchmark that has one started this process
+    _folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    os.environ["TRAINVITALS_RUNTIME_DIR"] = _folder.name
