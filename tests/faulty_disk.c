@@ -3,6 +3,7 @@
  *
  *     write error 122        every write fails with this errno
  *     fsync sleep 2.5        every fsync takes this many seconds, and is then done
+ *     write hold 0           no write returns before the script says something else
  *
  * The calls are open, write, fsync, rename and read. Each that was delayed or refused is a line in the trace.
  */
@@ -59,24 +60,38 @@ static void trace(const char *call) {
     syscall(SYS_close, file);
 }
 
-/* The errno of the call, 0 if it is to be made. */
-static int consult(const char *call) {
-    char script[4096], name[16], what[16];
-    double value;
+/* What the script says of a call now: 0 if nothing. */
+static int look_up(const char *call, char *what, double *value) {
+    char script[4096], name[16];
     const char *path = getenv("FAULTY_DISK_SCRIPT");
     long file = path ? syscall(SYS_openat, AT_FDCWD, path, O_RDONLY) : -1;
     if (file < 0) return 0;
     long size = syscall(SYS_read, file, script, sizeof script - 1);
     syscall(SYS_close, file);
     script[size < 0 ? 0 : size] = 0;
-    for (char *line = script; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        if (sscanf(line, "%15s %15s %lf", name, what, &value) != 3 || strcmp(name, call) != 0) continue;
-        trace(call);
-        if (strcmp(what, "error") == 0) return (int)value;
-        struct timespec pause = {(time_t)value, (long)((value - (time_t)value) * 1e9)};
-        while (nanosleep(&pause, &pause) < 0 && errno == EINTR) {
-        }
+    for (char *line = script; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (sscanf(line, "%15s %15s %lf", name, what, value) == 3 && strcmp(name, call) == 0) return 1;
+    return 0;
+}
+
+static void pause_for(double seconds) {
+    struct timespec pause = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
+    while (nanosleep(&pause, &pause) < 0 && errno == EINTR) {
     }
+}
+
+/* The errno of the call, 0 if it is to be made. */
+static int consult(const char *call) {
+    char what[16];
+    double value;
+    if (!look_up(call, what, &value)) return 0;
+    trace(call);
+    while (strcmp(what, "hold") == 0) {
+        pause_for(0.02);
+        if (!look_up(call, what, &value)) return 0;
+    }
+    if (strcmp(what, "error") == 0) return (int)value;
+    pause_for(value);
     return 0;
 }
 

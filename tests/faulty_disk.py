@@ -48,6 +48,10 @@ class FaultyDisk:
         """From now on each of these calls takes so long."""
         self._write("\n".join(f"{call} sleep {seconds}" for call in calls))
 
+    def hold(self, *calls: str) -> None:
+        """From now on none of these calls returns before the disk is healed."""
+        self._write("\n".join(f"{call} hold 0" for call in calls))
+
     def heal(self) -> None:
         self._write("")
 

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from faulty_disk import FaultyDisk, build
 from made_runs import make_run, write
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, read_whole_lines, wait_until
 
 from trainvitals.journal.reader import RunReader, open_run
 
@@ -180,42 +179,137 @@ def test_a_run_that_cannot_be_read_now_is_said_to_be(disk: FaultyDisk, call: str
 
 AGENT = [sys.executable, "-P", "-m", "trainvitals.agent", "--keep"]
 LIVE = """
-import sys, time
+import os, sys, time
 import trainvitals
 run = trainvitals.init(dir=sys.argv[1], project="p", capture_git=False, simulate_gpus=1, interval=0.1)
-while True:
-    run.log({"loss": 1.0})
+print(run.folder, flush=True)
+step, asked = 0, set()
+while "end" not in asked:
+    asked = set(os.listdir(sys.argv[2]))
+    run.log({"loss": float("nan") if "nan" in asked else 1.0}, step=step)
+    step += 1
     time.sleep(0.05)
+run.finish()
+print(step, flush=True)
 """
+
+
+class LiveRun:
+    """A training that the agent watches, and that itself meets no fault."""
+
+    def __init__(self, machine: AgentPlace, root: Path, orders: Path) -> None:
+        self._orders = orders
+        orders.mkdir()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LIVE, root, orders],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=machine.healthy,
+        )  # fmt: skip
+        machine.processes.append(self.process)
+        self.folder = Path(self._read())
+
+    def order(self, what: str) -> None:
+        (self._orders / what).touch()
+
+    def finish(self) -> int:
+        """Steps for which log() returned."""
+        self.order("end")
+        steps = int(self._read())
+        assert self.process.wait(PATIENCE) == 0
+        return steps
+
+    def gpu_times(self) -> list[str]:
+        """Of every sample of its GPU."""
+        files = sorted(self.folder.glob("gpu_metrics_*.jsonl"))
+        return [json.loads(line)["timestamp"] for path in files for line in read_whole_lines(path)]
+
+    def is_ended(self) -> bool:
+        status = json.loads((self.folder / "status.json").read_bytes())
+        return bool(status.get("state") == "finished")
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+class AgentPlace:
+    """An agent for which the disk is faulty, and trainings for which it is not."""
+
+    def __init__(self, disk: FaultyDisk, place: Path) -> None:
+        self.told = place / "told"
+        tell = place / "tell"
+        tell.write_text(f"#!/bin/sh\necho $TRAINVITALS_ALERT_RULE >>'{self.told}'\n")
+        tell.chmod(0o700)
+        self.processes: list[subprocess.Popen[str]] = []
+        environment = {
+            **disk.env(),
+            "TRAINVITALS_RUNTIME_DIR": str(place / "runtime"),
+            "TRAINVITALS_ALERTS_NOTIFY": f"command:{tell}",
+        }
+        self.healthy = {key: value for key, value in environment.items() if key != "LD_PRELOAD"}
+        self.agent = subprocess.Popen(
+            AGENT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+        )
+        self.processes.append(self.agent)
+        wait_until(lambda: (place / "runtime" / "agent.json").exists(), "the agent")
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+@pytest.fixture
+def machine(disk: FaultyDisk, tmp_path: Path) -> Iterator[AgentPlace]:
+    made = AgentPlace(disk, tmp_path)
+    yield made
+    disk.heal()
+    made.close()
 
 
 @pytest.mark.parametrize("error", ["EDQUOT", "ESTALE"])
 @pytest.mark.promise("the agent's writes fail for a while", "the agent lives; it goes on when the disk does")
-def test_the_agent_survives_a_disk_that_refuses(disk: FaultyDisk, tmp_path: Path, error: str) -> None:
-    environment = {**disk.env(), "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "runtime")}
-    healthy = {key: value for key, value in environment.items() if key != "LD_PRELOAD"}
-    agent = subprocess.Popen(AGENT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    training = None
-    try:
-        wait_until(lambda: (tmp_path / "runtime" / "agent.json").exists(), "the agent")
-        training = subprocess.Popen([sys.executable, "-c", LIVE, disk.folder], env=healthy, stderr=subprocess.DEVNULL)
-        wait_until(lambda: count_gpu_rows(disk.folder) > 3, "samples")
-        disk.refuse("write", error)
-        tries = disk.count("write")
-        wait_until(lambda: disk.count("write") > tries + 3, "the agent to meet the fault")
-        seen = count_gpu_rows(disk.folder)
-        disk.heal()
-        wait_until(lambda: count_gpu_rows(disk.folder) > seen + 3, "more samples")
-        assert agent.poll() is None
-    finally:
-        for process in (training, agent):
-            if process is not None:
-                process.kill()
-                process.wait()
+def test_the_agent_survives_a_disk_that_refuses(
+    disk: FaultyDisk, machine: AgentPlace, tmp_path: Path, error: str
+) -> None:
+    run = LiveRun(machine, disk.folder, tmp_path / "orders")
+    wait_until(lambda: len(run.gpu_times()) > 3, "samples")
+    disk.refuse("write", error)
+    tries = disk.count("write")
+    wait_until(lambda: disk.count("write") > tries + 3, "the agent to meet the fault")
+    seen = len(run.gpu_times())
+    disk.heal()
+    wait_until(lambda: len(run.gpu_times()) > seen + 3, "more samples")
+    assert machine.agent.poll() is None
 
 
-def count_gpu_rows(folder: Path) -> int:
-    rows: list[Any] = []
-    for path in folder.glob("p/*/gpu_metrics_*.jsonl"):
-        rows += [json.loads(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]
-    return len(rows)
+@pytest.mark.promise(
+    "the disk of one run stalls under the agent",
+    "its training is not held up, other runs are sampled, judged and ended; afterwards its samples are whole",
+)
+def test_a_disk_that_stalls_under_the_agent_holds_up_no_other_run(
+    disk: FaultyDisk, machine: AgentPlace, tmp_path: Path
+) -> None:
+    stuck = LiveRun(machine, disk.folder, tmp_path / "orders of stuck")
+    other = LiveRun(machine, tmp_path / "healthy", tmp_path / "orders of other")
+    for run in (stuck, other):
+        wait_until(lambda run=run: len(run.gpu_times()) > 3, "samples")  # type: ignore[misc]
+    disk.hold("write", "open", "read", "fsync", "rename")
+    wait_until(lambda: disk.count("write") + disk.count("open") + disk.count("read") > 0, "the agent to be held up")
+    seen = len(other.gpu_times())
+    wait_until(lambda: len(other.gpu_times()) > seen + 10, "samples of the other run")
+    other.order("nan")
+    wait_until(lambda: machine.told.exists() and "loss_not_finite" in machine.told.read_text(), "its alert")
+    other_steps = other.finish()
+    wait_until(other.is_ended, "the end of the other run")
+    steps = stuck.finish()  # of its own processes none waits for the agent
+    last = stuck.gpu_times()[-1]
+    disk.heal()
+    wait_until(stuck.is_ended, "the end of the run that was held up")
+    for run, count in ((stuck, steps), (other, other_steps)):
+        assert [row["step"] for row in RunReader(run.folder).rows()] == list(range(count))
+    # What was sampled meanwhile waited in the agent: the one run has the samples of the other from that time.
+    missed = {time for time in other.gpu_times() if time > last}
+    assert len(missed) > 10 and missed <= set(stuck.gpu_times())
+    assert machine.agent.poll() is None

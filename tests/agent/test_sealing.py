@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from faulty_disk import FaultyDisk, build
 from made_contexts import make_context
 from made_runs import make_run
 from waiting import wait_until
@@ -120,7 +121,7 @@ def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, 
         done.clear()
         sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
         wait_until(lambda: done or list(tmp_path.glob("segments/.sealing-*")), "the work to begin")
-        if (child := sealer._child) is not None:
+        if (child := next(iter(sealer._children), None)) is not None:
             child.send_signal(signal.SIGSTOP)
             is_stopped = psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -178,6 +179,25 @@ def test_a_sealer_that_ends_leaves_files_as_they_are(tmp_path: Path, sealer: Sea
     wait_until(lambda: len(done) == 2, "both jobs to be given up")
     assert len(list(RunReader(tmp_path).rows())) == 200_000
     assert not list(tmp_path.glob("segments/.sealing-*"))
+
+
+@pytest.mark.promise("the disk stalls while a file is sealed", "files of runs on other file systems are sealed")
+def test_a_disk_that_stalls_holds_up_no_job_on_another(
+    tmp_path: Path, small_disk: Path, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk(build(tmp_path), tmp_path / "faulty")
+    for name, value in disk.env().items():
+        monkeypatch.setenv(name, value)  # for the sealer's children
+    write(disk.folder / OLD)
+    write(small_disk / OLD)
+    disk.hold("open")
+    held: list[list[Result]] = []
+    sealer.submit(Job(str(disk.folder), (OLD,)), held.append)
+    wait_until(lambda: disk.count("open"), "the first job to be held up")
+    assert seal(sealer, Job(str(small_disk), (OLD,)))[0]["lines"] == 10
+    assert not held and sealer.busy
+    disk.heal()
+    assert wait_until(lambda: held, "the first job")[0][0]["lines"] == 10
 
 
 # -- the files of one run

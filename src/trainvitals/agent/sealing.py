@@ -1,8 +1,8 @@
 """Sealing: which files of a run are closed, and making segments of them in a child process.
 
 Segments need numpy and DuckDB, which are larger than the whole agent, so they are only loaded in the child
-(`python -P -m trainvitals.agent.sealing FOLDER`). One job at a time, at low priority; its results come back as lines of
-JSON. When a listener needs rows of a segment because it was added late, a child reads them, too.
+(`python -P -m trainvitals.agent.sealing FOLDER`). Of each file system one job at a time, at low priority; its results
+come back as lines of JSON. When a listener needs rows of a segment because it was added late, a child reads them, too.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def find_closed(
 
 
 class Sealer:
-    """Runs jobs one after the other, each in a child process."""
+    """Runs jobs, each in a child process: of every file system one after the other, so that one which stalls holds up
+    no run on another."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Job, Callable[[list[Result]], None]]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._queues: dict[int | None, queue.SimpleQueue[tuple[Job, Callable[[list[Result]], None]]]] = {}
+        self._children: set[subprocess.Popen[bytes]] = set()
         self._ending = False
         self._lock = threading.Lock()
         self._waiting = 0
@@ -124,23 +124,25 @@ class Sealer:
 
     def submit(self, job: Job, done: Callable[[list[Result]], None]) -> None:
         """`done` is called from another thread with what was made of each file."""
+        device = _find_device(job.folder)
         with self._lock:
             self._waiting += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
-                self._thread.start()
-        self._jobs.put((job, done))
+            if device not in self._queues:
+                self._queues[device] = queue.SimpleQueue()
+                threading.Thread(target=self._run, args=(self._queues[device],), name="sealer", daemon=True).start()
+            jobs = self._queues[device]
+        jobs.put((job, done))
 
     def end(self) -> None:
-        """Stop the job under way; its files stay as they are."""
+        """Stop the jobs under way; their files stay as they are."""
         self._ending = True
         with self._lock:
-            if self._child is not None:
-                self._child.terminate()
+            for child in self._children:
+                child.terminate()
 
-    def _run(self) -> None:
+    def _run(self, jobs: queue.SimpleQueue[tuple[Job, Callable[[list[Result]], None]]]) -> None:
         while True:
-            job, done = self._jobs.get()
+            job, done = jobs.get()
             try:
                 done([] if self._ending else self._work(job))
             finally:
@@ -149,25 +151,34 @@ class Sealer:
 
     def _work(self, job: Job) -> list[Result]:
         command = [sys.executable, "-P", "-m", "trainvitals.agent.sealing", job.folder]
+        child: subprocess.Popen[bytes] | None = None
         try:
             with self._lock:
-                child = self._child = subprocess.Popen(
+                child = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
                 )
+                self._children.add(child)
             output, trouble = child.communicate(json.dumps(asdict(job)).encode(), LONGEST_JOB)
         except (OSError, subprocess.TimeoutExpired) as error:
-            if self._child is not None:
-                self._child.kill()
+            if child is not None:
+                child.kill()
             return [{"file": name, "error": str(error)} for name in job.files]
         finally:
             with self._lock:
-                self._child = None
+                self._children -= {child}
         results = _parse_results(output)
         if child.returncode != 0 and not self._ending:
             reported = {row.get("file") for row in results}
             reason = _explain(trouble, child.returncode)
             results += [{"file": name, "error": reason} for name in job.files if name not in reported]
         return results
+
+
+def _find_device(folder: str) -> int | None:
+    try:
+        return os.stat(folder).st_dev  # noqa: PTH116
+    except OSError:
+        return None
 
 
 def _parse_results(output: bytes) -> list[Result]:
@@ -340,7 +351,7 @@ class Seals:
                 self._lines_of[result["file"]] = result["lines"]
                 self._log.info("sealed", **result)
             self._results.append(result)
-        self._sealing = set()  # there is one job at a time
+        self._sealing = set()  # there is one job of a run at a time
         self._under_way -= 1
 
 
