@@ -145,6 +145,26 @@ def test_nan_is_data_and_is_spelled_as_the_journal_spells_it() -> None:
     assert math.isnan(changes[0].values["loss"])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("odd", ["n/a", [1.0], {"a": 1}, True])
+@pytest.mark.promise(
+    "a program logs a text or a list under the name of a number", "rules judge the numbers all the same"
+)
+def test_what_is_no_number_is_unknown_to_every_rule(odd: Any) -> None:
+    rules = (
+        "not isfinite(loss)",
+        "loss > 5",
+        "mean(loss, 3 steps) > 5",
+        "abs(loss) * 2 > 10",
+        "loss > 5 + 0 * max(rank[*].loss)",
+    )
+    found = engine(*({"name": f"r{place}", "when": when} for place, when in enumerate(rules)))
+    changes = train(found, [1.0, odd, 1.0, odd])
+    assert changes == []
+    assert {change.rule.name for change in train(found, [math.inf, 99.0, 99.0, 99.0], start=4)} == {
+        f"r{n}" for n in range(len(rules))
+    }
+
+
 def test_what_is_unknown_says_neither_yes_nor_no() -> None:
     found = engine({"name": "never", "when": "not (other > 1)"}, {"name": "either", "when": "other > 1 or loss > 0"})
     assert [change.rule.name for change in train(found, [1.0])] == ["either"]

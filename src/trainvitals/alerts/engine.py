@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trainvitals.alerts import template
-from trainvitals.alerts.evaluation import Subject, Value, company_of, compile_node, names_of
+from trainvitals.alerts.evaluation import Subject, Value, company_of, compile_whole, names_of
 from trainvitals.alerts.language import COMPARISONS, Node, Operation, metrics, slashed, type_of, walk
 from trainvitals.alerts.rules import Rule, Wait
 from trainvitals.catalog import match_alias
@@ -105,15 +105,15 @@ class _Case:
         self.names = candidate.names
         self.place = candidate.place
         self.subject = subject
-        self.condition = compile_node(rule.condition, subject)
-        self.clear = compile_node(rule.clear_condition, subject) if rule.clear_condition is not None else None
-        self.lets = [(name, compile_node(node, subject)) for name, node in rule.lets]
+        self.condition = compile_whole(rule.condition, subject)
+        self.clear = compile_whole(rule.clear_condition, subject) if rule.clear_condition is not None else None
+        self.lets = [(name, compile_whole(node, subject)) for name, node in rule.lets]
         self.fields = [
-            (metric.name, compile_node(metric, subject))
+            (metric.name, compile_whole(metric, subject))
             for metric in {m.name: m for node in rule.nodes for m in metrics(node, across=False)}.values()
         ]
         self.sides = [
-            (compile_node(node, subject), *(compile_node(side, subject) for side in node.operands))
+            (compile_whole(node, subject), *(compile_whole(side, subject) for side in node.operands))
             for node in _comparisons(rule.condition)
             if type_of(node.operands[0]) == "number"
         ]

@@ -53,11 +53,11 @@ class Watcher:
     def __init__(self, subject: Subject, memory: windows.Memory, argument: Read) -> None:
         self.subject = subject
         self.memory = memory
-        self.argument = argument
+        self.argument = _answer_unknown(argument)
 
     def advance(self) -> None:
         value = self.argument()
-        if value is not None:
+        if isinstance(value, (int, float)):
             subject = self.subject
             self.memory.add(float(value), subject.count, subject.step, subject.clock.now)
 
@@ -145,6 +145,22 @@ def company_of(metric: MetricReference) -> tuple[str, ...]:
     """Names of which one has to be logged too before an alias of the metric counts; empty if none has to."""
     row = catalog.find(metric.table, metric.name)
     return names_of(replace(metric, name=row.beside)) if row is not None and row.beside else ()
+
+
+def compile_whole(node: Node, subject: Subject) -> Read:
+    """The same for something that a rule asks as a whole. A program may log a text, or a list, under the name of a
+    number: then the answer is unknown."""
+    return _answer_unknown(compile_node(node, subject))
+
+
+def _answer_unknown(read: Read) -> Read:
+    def answer() -> Any:
+        try:
+            return read()
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    return answer
 
 
 def compile_node(node: Node, subject: Subject) -> Read:
