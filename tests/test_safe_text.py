@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.safe_text import csv_cell, one_line
+from trainvitals.safe_text import csv_cell, json_text, one_line
 
 
 def test_text_from_anywhere_cannot_move_the_cursor_or_turn_the_line_around() -> None:
@@ -20,6 +22,12 @@ def test_any_text_becomes_one_harmless_line(text: str) -> None:
     shown = one_line(text)
     assert shown.isprintable()
     assert len(shown.splitlines()) <= 1
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_json_for_a_terminal_has_the_same_content_and_is_harmless(text: str) -> None:
+    shown = json_text(json.dumps({text: [text]}, ensure_ascii=False))
+    assert json.loads(shown) == {text: [text]} and shown.isprintable()
 
 
 def test_a_cell_that_looks_like_a_formula_is_text_in_a_spreadsheet() -> None:

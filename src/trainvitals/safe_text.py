@@ -24,6 +24,18 @@ def _show(character: str) -> str:
     return character if character.isprintable() else "·"
 
 
+def json_text(text: str) -> str:
+    """The same JSON for a terminal: what it would obey is escaped, as every program that reads JSON understands."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
 def csv_cell(text: str) -> str:
     """A cell for a spreadsheet, which would run what looks like a formula: that is quoted."""
     return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text

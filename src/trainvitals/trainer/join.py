@@ -317,7 +317,10 @@ def _claim(meeting: Path, run_id: str, launcher: int | None) -> bool:
     content: dict[str, Any] = {"run_id": run_id}
     if launcher is not None:
         content |= {"host": runtime.host_name(), "launcher": launcher, "start": runtime.process_start(launcher)}
-    draft.write_text(json.dumps(content))
+    # In a folder that others may write to, no link of theirs is followed.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | runtime.NO_LINK, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content))
     try:
         os.link(draft, meeting)
     except FileExistsError:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from trainvitals.views.cli.main import main
+
 PROGRAM = (sys.executable, "-m", "trainvitals")
 EVIL = "\x1b]0;owned\x07\x1b[31m\x1b[2J\u202ered\x9b5n\r\n"
 """A title, a colour, an empty screen, a change of direction, a question to the terminal, a new line."""
@@ -113,6 +115,33 @@ def test_no_command_hands_escape_sequences_of_files_to_a_terminal(
     assert "Traceback" not in shown.text and dangerous(shown.text) == ""
 
 
+@pytest.mark.promise("escape sequences in the name of a folder", "neither a message nor JSON hands them to a terminal")
+def test_folder_names_messages_and_json_are_harmless(evil_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = evil_run.rename(evil_run.with_name("a\x1b]0;owned\x07\x9b5n\u202e"))
+    table = folder / "table.csv"
+    table.write_text(
+        "step,lo\x9b5n\u202ess,word\n" + "".join(f"{n},{99 if n == 50 else 1},\x9b5n\n" for n in range(99))
+    )
+    run, column = str(folder), "lo\x9b5n\u202ess"
+    for words in (
+        ["runs", "show", run],
+        ["runs", "show", run, "--json"],
+        ["runs", "rm", run],
+        ["diagnose", run, "--json"],
+        ["analyze", run, "--json"],
+        ["analyze", run, "--metric", "no\x9b5n"],
+        ["compare", run, run, "--json"],
+        ["alerts", "history", run, "--json"],
+        ["alerts", "replay", run],
+        ["detect", "--csv", str(table), "--value", "no"],
+        ["detect", "--csv", str(table), "--value", column, "--json"],
+        ["import", "csv", f"{run}/no\x9b5n"],
+    ):
+        main(words)
+        printed = capsys.readouterr()
+        assert printed.out + printed.err and dangerous(printed.out + printed.err) == "", words
+
+
 @pytest.mark.promise("the same in `top`", "`top` does not obey them")
 def test_the_dashboard_in_the_terminal_obeys_no_file(evil_run: Path, terminal: Any) -> None:
     screen = terminal((*PROGRAM, "top", str(evil_run)), rows=50, columns=200)
@@ -136,4 +165,10 @@ def test_csv_cells_that_look_like_formulas_are_only_text(machine: Any, make_run:
     text = machine.run("export", "sheet", "--format", "csv").stdout
     assert "'=cmd()" in text and ",-1.5," in text
     events = machine.run("export", "sheet", "--format", "csv", "--table", "events").stdout
+    table = machine.folder / "table.csv"
+    table.write_text("step,loss,=note\n" + "".join(f"{n},{99 if n == 50 else -1},=cmd()\n" for n in range(99)))
+    found = machine.run("detect", "--csv", str(table), "--value", "loss").stdout
+    assert found.splitlines()[0] == "step,loss,'=note,anomaly,score" and found.splitlines()[1].startswith(
+        "50,99,'=cmd(),"
+    )
     assert "'=HYPERLINK(1)" in events and "'-2+3" in events and "'@x" in events and "'+1" in events

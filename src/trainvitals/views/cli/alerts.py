@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,14 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.documents.status import Status
-from trainvitals.journal.encoding import format_time, spell_all
+from trainvitals.journal.encoding import format_time
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
 from trainvitals.settings.channels import find_chat
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, print_json, width
 
 _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
 
@@ -36,10 +35,6 @@ _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "g
 def _add_place(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_config()
-
-
-def _print_json(rows: Sequence[Mapping[str, Any]]) -> None:
-    print(json.dumps(spell_all(list(rows)), indent=2, ensure_ascii=False, default=str))
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -65,7 +60,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for folder in _folders(arguments) or run_folder.list_folders(_root(arguments))[-1:]:
         found += [{**row.as_json(), "run": folder.name} for row in records.current(records.read_rows(folder))]
     if arguments.json:
-        _print_json(found)
+        print_json(found)
         return 0
     if not found:
         print_line("no active alerts")
@@ -117,7 +112,7 @@ def _history(arguments: argparse.Namespace) -> int:
     if arguments.rule:
         rows = [row for row in rows if row.rule == arguments.rule]
     if arguments.json:
-        _print_json([row.as_json() for row in rows])
+        print_json([row.as_json() for row in rows])
         return 0
     if not rows:
         print_line(f"no alerts in {folder.name}")
@@ -301,7 +296,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         if SEVERITIES.index(change.rule.severity) >= lowest
     ]
     if arguments.json:
-        _print_json([row.as_json() for row in found])
+        print_json([row.as_json() for row in found])
         return 0
     fired = sum(row.state == "firing" for row in found)
     if found:

@@ -14,7 +14,7 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.reader import open_run
 from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_listing import list_json
 
@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError(f"the run has no metric '{missing[0]}'", hint=f"it has: {', '.join(reader.names()[:20])}")
     found = describe_analysis(reader, names, baselines)
     if arguments.json:
-        _print_json(found)
+        print_json(dict(found))
     else:
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
         print(draw_analysis(found, Paint(sys.stdout), columns))
@@ -88,14 +88,6 @@ def _find_earlier(runs: FolderRuns, reader: Reader, count: int) -> list[Reader]:
     if not found:
         raise UsageError(f"there is no finished run of the project '{info.project}' before {info.id}")
     return [runs.open(row["key"]) for row in found]
-
-
-def _print_json(found: Mapping[str, Any]) -> None:
-    import orjson
-
-    from trainvitals.journal.encoding import dump_json, spell_all
-
-    sys.stdout.write(dump_json(spell_all(dict(found)), orjson.OPT_INDENT_2).decode() + "\n")
 
 
 def draw_analysis(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:

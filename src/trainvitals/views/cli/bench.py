@@ -25,7 +25,7 @@ from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
 from trainvitals.views.cli.start_run import FLAG, create_folder, register, write_run
-from trainvitals.views.cli.terminal import Cell, Paint, columns_of, draw_table, is_terminal, width
+from trainvitals.views.cli.terminal import Cell, Paint, columns_of, draw_table, is_terminal, print_json, width
 from trainvitals.views.data import quantities
 
 DESCRIPTION = (
@@ -119,9 +119,12 @@ def execute(arguments: argparse.Namespace) -> int:
     run.write(found)
     run.end("finished")
     if arguments.json:
-        _print_json(found)
+        print_json(found.as_json())
     elif arguments.csv or arguments.markdown:
-        sys.stdout.write(make_csv(found) if arguments.csv else make_markdown(found))
+        text = make_csv(found) if arguments.csv else make_markdown(found)
+        if is_terminal(sys.stdout):
+            text = "".join(f"{one_line(line)}\n" for line in text.splitlines())
+        sys.stdout.write(text)
     else:
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
         print(draw_benchmark(found, Paint(sys.stdout), columns))
@@ -185,14 +188,6 @@ def _report_earlier(found: Benchmark, earlier: list[Benchmark]) -> bool:
 
 def _slower_rows(found: Benchmark) -> bool:
     return any(row.ratio_low is not None and row.ratio_low > 1 and "slower" in row.verdict for row in found.results)
-
-
-def _print_json(found: Benchmark) -> None:
-    import orjson
-
-    from trainvitals.journal.encoding import dump_json, spell_all
-
-    sys.stdout.write(dump_json(spell_all(found.as_json()), orjson.OPT_INDENT_2).decode() + "\n")
 
 
 class Progress:

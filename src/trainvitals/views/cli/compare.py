@@ -17,7 +17,7 @@ from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.report import find_runs
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, shorten, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.run_search import SearchError, find_compared, is_search
@@ -140,12 +140,7 @@ def _is_regression(verdict: Mapping[str, Any], share: float) -> bool:
 
 
 def _print_json(found: Mapping[str, Any]) -> None:
-    import orjson
-
-    from trainvitals.journal.encoding import dump_json, spell_all
-
-    wanted = {key: found[key] for key in ("runs", "config", "others", "seeds", "metrics", "verdicts")}
-    sys.stdout.write(dump_json(spell_all(wanted), orjson.OPT_INDENT_2).decode() + "\n")
+    print_json({key: found[key] for key in ("runs", "config", "others", "seeds", "metrics", "verdicts")})
 
 
 def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from trainvitals.errors import nearest
-from trainvitals.safe_text import one_line
+from trainvitals.safe_text import csv_cell, one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
-from trainvitals.views.cli.terminal import is_terminal
+from trainvitals.views.cli.terminal import is_terminal, print_json
 from trainvitals.views.data.csv_rows import open_table, parse_number, read_rows
 
 DESCRIPTION = (
@@ -88,19 +88,23 @@ def _only_numbers(header: Sequence[str], row: Sequence[str] | None) -> int:
     return found[0]
 
 
+def _quote_formula(cell: Any) -> str:
+    text = str(cell)
+    return text if parse_number(text) is not None else csv_cell(text)
+
+
 def _writer(header: Sequence[str], as_json: bool) -> Callable[[Sequence[Any]], None]:
     """Writes a row as soon as it is given."""
     columns = [*header, KIND, SCORE]
     if as_json:
-        import orjson
 
         def write_json(cells: Sequence[Any]) -> None:
-            sys.stdout.write(orjson.dumps(dict(zip(columns, cells, strict=True))).decode() + "\n")
+            print_json(dict(zip(columns, cells, strict=True)), indent=False)
             sys.stdout.flush()
 
         return write_json
-    # A file gets the cells as they were.
-    clean = one_line if is_terminal(sys.stdout) else str
+    # A file gets the cells as they were, but no formula.
+    clean = one_line if is_terminal(sys.stdout) else _quote_formula
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
 

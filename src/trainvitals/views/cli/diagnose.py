@@ -11,7 +11,7 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
-from trainvitals.views.cli.terminal import Paint
+from trainvitals.views.cli.terminal import Paint, print_json
 
 if TYPE_CHECKING:
     from trainvitals.analysis.diagnosis import Diagnosis
@@ -156,16 +156,12 @@ def _draw_finding(finding: Finding, paint: Paint) -> list[str]:
 
 
 def _print_json(found: Diagnosis) -> None:
-    import orjson
-
-    from trainvitals.journal.encoding import dump_json, spell_all
-
     answer = {
         "findings": [_plain(finding) for finding in found.findings],
         "passed": list(found.fine),
         "skipped": [{"id": gap.rule, "title": gap.title, "needs": gap.needs} for gap in found.not_judged],
     }
-    sys.stdout.write(dump_json(spell_all(answer), orjson.OPT_INDENT_2).decode() + "\n")
+    print_json(answer)
 
 
 def _plain(finding: Finding) -> Mapping[str, Any]:

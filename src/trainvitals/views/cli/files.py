@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.runtime import NO_LINK
 from trainvitals.views.cli.arguments import UsageError
 from trainvitals.views.cli.terminal import is_terminal
 
@@ -24,7 +25,9 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
     """The file appears whole or not at all."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        # In a folder that others may write to, no link of theirs is followed.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
             write(file)
         temporary.replace(target)
     except OSError as error:

@@ -15,7 +15,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
-from trainvitals.stderr import print_error, print_line
+from trainvitals.stderr import print_below, print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def print_trouble(runs: MachineRuns) -> None:
     for error in summarize_trouble(runs.states):
         print_line(one_line(error.message))
         if error.hint:
-            print_error(f"  {one_line(error.hint)}")
+            print_below(error.hint)
 
 
 class HardwareHere:

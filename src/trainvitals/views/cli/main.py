@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainvitals import __version__
 from trainvitals.errors import SettingError, TrainvitalsError, nearest
 from trainvitals.plugins import Registry, declared
-from trainvitals.stderr import print_error, print_line
+from trainvitals.stderr import print_below, print_line
 
 
 class CommandRow(NamedTuple):
@@ -137,10 +137,9 @@ def draw_help() -> str:
 
 
 def _complain(message: str, hint: str | None) -> None:
-
     print_line(message)
     if hint:
-        print_error(f"  {hint}")
+        print_below(hint)
 
 
 if __name__ == "__main__":

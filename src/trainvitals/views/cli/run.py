@@ -22,7 +22,7 @@ from trainvitals.journal.documents.run import COMMAND, Process, RunFile, new_run
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
-from trainvitals.stderr import print_error, print_line
+from trainvitals.stderr import print_below, print_line
 from trainvitals.trackers.intake.keys import STATE_FILE
 from trainvitals.trackers.intake.process import ensure_intake
 from trainvitals.trackers.program_files.notes import NOTES
@@ -96,7 +96,7 @@ def execute(arguments: argparse.Namespace) -> int:
             watched.withdraw(error.code)
         print_line(error.message)
         if error.hint:
-            print_error(f"  {error.hint}")
+            print_below(error.hint)
         return error.code
     ended = program.wait(watched.look if watched else _do_nothing, WATCH_SECONDS)
     if watched:

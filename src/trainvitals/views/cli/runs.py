@@ -15,7 +15,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
-from trainvitals.stderr import print_error, print_line
+from trainvitals.stderr import print_below, print_line
 from trainvitals.views.cli.arguments import (
     RUN_HELP,
     Action,
@@ -117,10 +117,10 @@ def _print_list(arguments: argparse.Namespace) -> int:
     if not found:
         if is_filtered:
             print_line(f"no matching runs in {runs.place}{f': {unknown}' if unknown else ''}")
-            print_error("  list all of them: trainvitals runs")
+            print_below("list all of them: trainvitals runs")
             return 0
         print_line(f"no runs in {runs.place}")
-        print_error("  start one: trainvitals run -- python train.py")
+        print_below("start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found, with_hosts=machines is not None))
     if left_out:
@@ -309,7 +309,7 @@ def _rm(arguments: argparse.Namespace) -> int:
         if not is_terminal(sys.stdin):
             raise UsageError("not a terminal, cannot ask for confirmation", hint="to remove without asking: --yes")
         for folder in folders:
-            print_error(f"  {one_line(folder)}  {quantities.format_bytes(measure(folder)[1])}")
+            print_below(f"{folder}  {quantities.format_bytes(measure(folder)[1])}")
         if not confirm(f"remove {_count(len(folders))}?"):
             print_line("nothing was removed")
             return 1

@@ -25,6 +25,7 @@ from trainvitals.journal.documents.cause import (
 )
 from trainvitals.journal.documents.job import Job
 from trainvitals.journal.job_ends import find_runs_of, note_job_end
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, resolve_settings
 
@@ -91,7 +92,7 @@ def _tell(arguments: argparse.Namespace) -> int:
     runs = find_runs_of(job, [*_registered(), *run_folder.list_folders(Path(resolve_settings(arguments).dir))])
     for folder in runs:
         told = note_job_end(folder, cause, now if _is_epilog() else None)
-        print(f"{folder.name}: {cause if told else 'its end is known already'}")
+        print(f"{one_line(folder.name)}: {cause if told else 'its end is known already'}")
     if not runs:
         print(f"Slurm job {job}: {state}, no run found")
     return 0

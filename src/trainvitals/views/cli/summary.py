@@ -423,8 +423,8 @@ def next_commands(summary: RunSummary) -> list[tuple[str, str]]:
     if summary.metrics or summary.gpus:
         table = "" if summary.metrics else " --table gpu"
         root = (
-            f" --dir {shlex.quote(shorten_path(summary.info.folder.parent.parent))}"
-            if summary.info.folder is not None and reference != shlex.quote(summary.info.id)
+            f" --dir {_quote(shorten_path(summary.info.folder.parent.parent))}"
+            if summary.info.folder is not None and reference != _quote(summary.info.id)
             else ""
         )
         found += [
@@ -456,10 +456,15 @@ def reference_to(info: RunInfo) -> str:
     from trainvitals.errors import TrainvitalsError
 
     if info.folder is None:
-        return shlex.quote(info.id)
+        return _quote(info.id)
     try:
         if run_folder.find(info.folder.name, default_root()).samefile(info.folder):
-            return shlex.quote(info.folder.name)
+            return _quote(info.folder.name)
     except (TrainvitalsError, OSError):
         pass  # it lies elsewhere
-    return shlex.quote(shorten_path(info.folder))
+    return _quote(shorten_path(info.folder))
+
+
+def _quote(word: str) -> str:
+    """A word to type; one that a terminal would obey can only be shown."""
+    return shlex.quote(one_line(word))

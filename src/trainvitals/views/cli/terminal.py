@@ -56,6 +56,17 @@ class Paint:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
 
+def print_json(value: object, *, indent: bool = True) -> None:
+    """On standard output, with nothing in it that a terminal obeys."""
+    import orjson
+
+    from trainvitals.journal.encoding import dump_json, spell_all
+    from trainvitals.safe_text import json_text
+
+    text = dump_json(spell_all(value), orjson.OPT_INDENT_2 if indent else 0).decode()
+    sys.stdout.write(json_text(text) + "\n")
+
+
 def width(stream: IO[str], default: int = 100) -> int:
     """Columns of the terminal, or COLUMNS, or `default`."""
     text = os.environ.get("COLUMNS", "")

@@ -19,6 +19,7 @@ from trainvitals.bench.measuring import compare_rows, find_knee
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark, Generation, Measured
 from trainvitals.journal.encoding import spell_all
+from trainvitals.safe_text import csv_cell
 from trainvitals.views.data.quantities import NONE, format_value
 from trainvitals.views.data.shapes import BenchmarkRowJson, BenchmarksJson, DistributionJson, ShownBenchmarkJson
 
@@ -177,7 +178,8 @@ def make_csv(found: Benchmark) -> str:
         generation = {f"{key}_ms": value for key, value in (row.generation.as_json() if row.generation else {}).items()}
         agreement = row.agreement.as_json() if row.agreement is not None else {}
         counts = {"calls": row.latency.calls, "outliers": row.latency.outliers, "first_call_ms": row.latency.first}
-        writer.writerow({**latency, **memory, **generation, **agreement, **row.as_json(), **counts})
+        figures = {**latency, **memory, **generation, **agreement, **row.as_json(), **counts}
+        writer.writerow({key: csv_cell(item) if isinstance(item, str) else item for key, item in figures.items()})
     return text.getvalue()
 
 
