@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -27,8 +29,8 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start(debian: Engine, tmp_path: Path) -> Iterator[Start]:
     begun = []
 
-    def run(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "trainvitals", "gateway", *words]
+    def run(*words: str, under: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        command = [*under, sys.executable, "-m", "trainvitals", "gateway", *words]
         begun.append(subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE))
         return begun[-1]
 
@@ -70,6 +72,19 @@ def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Sta
         assert parse(client.get(ADDRESS))["a.log"].end == 6
     process.send_signal(signal.SIGTERM)
     assert process.wait() == -signal.SIGTERM  # as the shell expects of it, after what was begun is done
+
+
+@pytest.mark.promise("more half-sent requests than the gateway may have files open", "agents are served")
+def test_half_sent_requests_keep_no_agent_out(debian: Engine, start: Start) -> None:
+    port = free_port()
+    start("--store", debian.address("besieged"), "--port", str(port), under=("prlimit", "--nofile=300:300"))
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client, contextlib.ExitStack() as stack:
+        wait_until(lambda: answers(client), "the gateway")
+        for number in range(400):
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            link.sendall(b"POST /v1/runs HTTP/1.1\r\nHost: x\r\n"[: number % 40])
+        for _ in range(5):
+            assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=PATIENCE).status_code == 200
 
 
 def answers(client: httpx.Client) -> bool:

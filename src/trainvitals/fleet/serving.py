@@ -49,6 +49,8 @@ def serve(gateway: Gateway, where: Listening, bound: socket.socket) -> None:
     """Until Ctrl-C or SIGTERM."""
     import uvicorn
 
+    from trainvitals.connections import AT_ONCE, PIECE_SECONDS, make_protocol
+
     config = uvicorn.Config(
         gateway.make_app(),
         log_level="warning",
@@ -56,7 +58,9 @@ def serve(gateway: Gateway, where: Listening, bound: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=10,  # for what is being written to the engine
         timeout_keep_alive=75,
+        http=make_protocol(PIECE_SECONDS),
         ws="none",
+        backlog=AT_ONCE,
         ssl_certfile=where.certificate,
         ssl_keyfile=where.key,
         ssl_ca_certs=str(where.client_ca) if where.client_ca else None,

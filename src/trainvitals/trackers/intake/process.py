@@ -77,6 +77,7 @@ def main() -> int:
         return 0  # there is one
     import uvicorn
 
+    from trainvitals.connections import AT_ONCE, PIECE_SECONDS, make_protocol
     from trainvitals.settings import resolve
     from trainvitals.trackers.intake.app import IntakeApp
 
@@ -90,7 +91,9 @@ def main() -> int:
         access_log=False,
         server_header=False,
         lifespan="off",
+        http=make_protocol(PIECE_SECONDS),
         ws="none",
+        backlog=AT_ONCE,
         timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)

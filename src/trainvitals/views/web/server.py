@@ -160,8 +160,8 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
     """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
     import uvicorn
 
+    from trainvitals.connections import AT_ONCE, make_protocol
     from trainvitals.views.web.app import make_app
-    from trainvitals.views.web.connections import AT_ONCE, make_protocol
     from trainvitals.views.web.tenants import Tenants
 
     def make(runs: Runs, door: Door) -> App:

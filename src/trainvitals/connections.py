@@ -3,7 +3,7 @@
 A request whose head never ends costs a descriptor, of which there are about a thousand: before any token is checked,
 half-sent requests could lock everybody out. So a request has to arrive within a time limit, an address gets a share of
 the connections, and when there is no room the oldest idle connection is closed.
-Tested in tests/views/web/test_server.py.
+Tested in tests/views/web/test_server.py and tests/fleet/test_serving.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from trainvitals import runtime
 
 REQUEST_SECONDS = 15.0
 """Time for a request to arrive in full, from its first byte, or from the start of the connection."""
+PIECE_SECONDS = 60.0
+"""The same where requests bring large pieces, perhaps over a slow line."""
 AT_ONCE = 64
 """Connections accepted before the first of them is handled."""
 KEPT_DESCRIPTORS = AT_ONCE + 128
@@ -55,6 +57,7 @@ class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with a time limit for requests."""
 
     guests: Guests
+    request_seconds: float
     _timer: asyncio.TimerHandle | None = None
 
     @property
@@ -91,7 +94,7 @@ class GuardedProtocol(H11Protocol):
 
     def _start_timer(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(REQUEST_SECONDS, self.hang_up)
+            self._timer = self.loop.call_later(self.request_seconds, self.hang_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -99,6 +102,6 @@ class GuardedProtocol(H11Protocol):
             self._timer = None
 
 
-def make_protocol() -> Any:
+def make_protocol(request_seconds: float = REQUEST_SECONDS) -> Any:
     """A protocol class with a separate list of connections."""
-    return type("Protocol", (GuardedProtocol,), {"guests": Guests()})
+    return type("Protocol", (GuardedProtocol,), {"guests": Guests(), "request_seconds": request_seconds})
