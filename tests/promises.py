@@ -40,7 +40,8 @@ HEAD = """\
 
 What may go wrong, or be tried by somebody, what is promised then, and the test that shows it. Each row is a mark on
 that test, so the page cannot promise what nothing tests. `make bench-faults` runs the long storms (kills, sealing,
-disks) and prints how many rows were acknowledged, lost and doubled.
+disks) and prints how many rows were acknowledged, lost and doubled; its last figures are in
+[performance](performance.md#rows-in-storms-of-faults).
 """
 
 
