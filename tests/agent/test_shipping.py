@@ -20,6 +20,7 @@ from waiting import free_port, pause, wait_until
 
 from trainvitals.agent.log import Log
 from trainvitals.agent.shipping import Shipping, list_unshipped
+from trainvitals.fleet.wire import Frame
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.settings import resolve
@@ -208,3 +209,47 @@ def test_a_gateway_that_is_away_for_a_day_lets_the_agent_end(tmp_path: Path, mon
     assert not shipping.busy
     shipping.close()
     assert len(list_unshipped()) == 1
+
+
+class QuotaGateway(HonestGateway):
+    """One of whose projects has had its share."""
+
+    is_full = True
+    refusals = 0
+
+    def answer(self, method: str, path: str, token: str, frames: list[Frame]) -> tuple[int, dict[str, str], bytes]:
+        if method == "POST" and "/full/" in path and self.is_full:
+            self.refusals += 1
+            return 429, {"Retry-After": "1"}, b'{"error": "project full has had its share", "quota": true}'
+        return super().answer(method, path, token, frames)
+
+
+@pytest.mark.promise(
+    "a project has shipped what its quota allows",
+    "its runs wait in their folders and are shipped later; other projects are not delayed",
+)
+def test_a_run_over_quota_waits_alone_says_so_once_and_is_shipped_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    gateway = QuotaGateway(tmp_path / "gateway")
+    settings = resolve({"gateway": gateway.address, "gateway_interval": 0.1}, environ={}, folder=Path("/"))
+    shipping, said = make_shipping(), []
+    full, free = (tmp_path / project / "r" for project in ("full", "free"))
+    for folder in (full, free):
+        run_folder.create(folder)
+        run_folder.write_status(folder, Status(host="here"))
+        (folder / "training_metrics_20261118_060000.rank0.jsonl").write_bytes(b'{"step": 1, "loss": 2}\n')
+        shipping.add(folder, settings, {}, said.append, watched=False)
+    wait_until(lambda: list_unshipped() == [full] and gateway.refusals > 2, "the other run, and some tries")
+    found = shipping.describe(full)
+    assert found is not None and found.trouble == "project full has had its share" and found.waiting > 0
+    gateway.is_full = False
+    wait_until(lambda: list_unshipped() == [], "the rest")
+    shipping.close()
+    assert [text for text in said if "its share" in text] == [
+        f"cannot ship to {gateway.address}, retrying: project full has had its share"
+    ]
+    for folder in (full, free):
+        assert find_differences(folder, gateway.copy(folder.parent.name, "r")) == []
+    gateway.close()

@@ -15,7 +15,7 @@ from waiting import free_port
 from trainvitals.certificates import ClientTls
 from trainvitals.errors import SettingError
 from trainvitals.fleet import gateway_client, wire
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, Refused, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, OverQuota, Refused, TooLarge
 from trainvitals.fleet.wire import Frame
 from trainvitals.settings import resolve
 
@@ -102,6 +102,16 @@ def test_every_answer_means_something(
     assert "\x1b" not in str(caught.value)
     assert gateway.wait <= most and (not least or gateway._again >= began + least)
     assert bool(gateway.trouble) == (error is NotNow)
+
+
+def test_a_quota_is_for_one_run_and_not_for_the_gateway(honest: HonestGateway) -> None:
+    gateway = FarGateway(GatewayAccess(honest.address, NOBODY))
+    for headers, seconds in (({"Retry-After": "30"}, 30), ({}, 600), ({"Retry-After": "90000"}, 600)):
+        honest.misbehave = lambda *_, headers=headers: (429, headers, b'{"error": "full \\u001b[31m", "quota": true}')  # type: ignore[misc]
+        with pytest.raises(OverQuota, match="full") as caught:
+            gateway.send("p", "r", FRAMES)
+        assert caught.value.seconds == seconds and "\x1b" not in str(caught.value)
+        assert gateway.wait == 0 and gateway.trouble == ""
 
 
 def test_pauses_grow_and_end_with_success(honest: HonestGateway) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engines import Engine
@@ -11,7 +15,8 @@ from shipped import address_of, send
 from starlette.testclient import TestClient
 
 from trainvitals.fleet import gateway as gateways
-from trainvitals.fleet import tokens
+from trainvitals.fleet import tokens, wire
+from trainvitals.fleet.audit import Audit
 from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
@@ -28,6 +33,8 @@ from trainvitals.views.web.tenants import Tenants
 OWN, OTHER = "20261118-060001-mine-aaaa", "20261118-060002-theirs-bbbb"
 SECRET = "their secret metric"
 OWNER = "the token of who started the server"
+HIDDEN = "what only they know"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def put(client: TestClient, project: str, run: str, metric: str) -> None:
@@ -35,12 +42,12 @@ def put(client: TestClient, project: str, run: str, metric: str) -> None:
     lines = b"".join(
         encode_line({"timestamp": format_time(1.8e9 + step), "step": step, metric: 0.5}) for step in range(20)
     )
-    event = encode_line({"timestamp": format_time(1.8e9), "event": metric, "message": metric})
+    event = encode_line({"timestamp": format_time(1.8e9), "event": metric, "message": f"{metric}: {HIDDEN}"})
     frames = [
         Frame("run.json", "document", encode_line({**about, "created": format_time(1.8e9)})),
         Frame("training_metrics_20261118_060000.rank0.jsonl", "lines", lines),
         Frame("events_20261118_060000.jsonl", "lines", event),
-        Frame("console.rank0.log", "bytes", metric.encode(), 0, "1"),
+        Frame("console.rank0.log", "bytes", f"{metric}: {HIDDEN}".encode(), 0, "1"),
     ]
     send(client, address_of(project, run), frames)
 
@@ -57,19 +64,23 @@ def token(file: Path) -> str:
 
 
 @pytest.fixture
-def client(
-    token: str, file: Path, debian: Engine, prepare: Callable[[Engine], ClickHouse], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestClient]:
+def store(debian: Engine, prepare: Callable[[Engine], ClickHouse]) -> Store:
+    return Store(prepare(debian))
+
+
+@pytest.fixture
+def client(token: str, file: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(gateways, "GATHER_SECONDS", 0.0)
-    store = Store(prepare(debian))
     with TestClient(Gateway(store, None).make_app()) as gateway:
         put(gateway, "mine", OWN, "loss")
         put(gateway, "theirs", OTHER, SECRET)
+    audit = Audit(file.with_name("audit.jsonl"))
 
     def make(runs: Runs, door: Door) -> App:
         return make_app(runs, lambda *_: b"report", door=door)
 
-    app = Tenants(Tokens(file), StoreRuns(store).limited_to, make, Door(token=OWNER))
+    known = Tokens(file, lambda what, name: audit.note(what, name=name))
+    app = Tenants(known, StoreRuns(store).limited_to, make, Door(token=OWNER), audit)
     with TestClient(app, base_url="http://localhost", follow_redirects=False) as found:
         yield found
 
@@ -117,6 +128,105 @@ def test_no_question_leads_to_another_project(client: TestClient, token: str) ->
                 if "{run}" in endpoint.path and run != "latest":
                     assert answer.status_code in (400, 404), (path, query, answer.text[:200])
     assert asked > 300 and answered > 20
+
+
+@pytest.mark.promise(
+    "a viewer or an agent of one project asks every address of the dashboard and of the gateway about another",
+    "nothing of it is answered, whatever the token's role, the method, the spelling or the query",
+)
+def test_no_token_of_one_project_gets_anything_of_another(client: TestClient, file: Path, store: Store) -> None:
+    roles = {role: bearer(tokens.add(file, role, role, ["mine"])) for role in ("write", "read", "admin")}
+    attackers = {"nobody": {}, "a guess": bearer("guess"), "a hash": bearer(next(iter(Tokens(file).list()))), **roles}
+    spellings = (OTHER, f"theirs~{OTHER}", "theirs", f"..%2Ftheirs%2F{OTHER}", f"{OWN}%00{OTHER}", "%25", "'%20OR%20'1")
+    paths = {endpoint.path for endpoint in ENDPOINTS} | {"/runs/{run}/stream", "/reader", "/nothing"}
+    query = f"?run={OTHER}&name={SECRET}&project=theirs&q=theirs&token=&file=console.rank0.log"
+    asked = 0
+    for who, headers in attackers.items():
+        # Who is let in asks in every way; at a closed door one is like another.
+        ways = spellings if who in ("read", "admin") else spellings[:1]
+        for path in sorted(
+            path.replace("{project}", "theirs").replace("{file}", "console.rank0.log") for path in paths
+        ):
+            for spelling in ways if "{run}" in path else ways[:1]:
+                for method in METHODS if spelling == OTHER else ("GET",):
+                    for more in ("", query) if method == "GET" else ("",):
+                        answer = client.request(
+                            method, PREFIX + path.replace("{run}", spelling) + more, headers=headers
+                        )
+                        asked += 1
+                        assert HIDDEN not in answer.text, (who, method, path, spelling)
+                        if who not in ("read", "admin") and "token=" not in more:
+                            assert answer.status_code == 401, (who, method, path)
+    with TestClient(Gateway(store, Tokens(file)).make_app()) as gateway:
+        for who, headers in attackers.items():
+            for place in (
+                f"theirs/{OTHER}",
+                f"mine%2F..%2Ftheirs/{OTHER}",
+                f"mine//theirs/{OTHER}",
+                f"*/{OTHER}",
+                f"%2A/{OTHER}",
+            ):
+                for method in METHODS:
+                    answer = gateway.request(method, f"{wire.PREFIX}/runs/{place}", headers=headers)
+                    asked += 1
+                    assert answer.status_code in (401, 403, 404, 405), (who, method, place)
+            assert gateway.get(address_of("mine", OWN), headers=headers).status_code == (
+                200 if who in ("write", "admin") else 403 if who == "read" else 401
+            )
+    assert asked > 600
+    assert client.get(f"{PREFIX}/machine", headers=roles["admin"]).status_code == 403, "it is the server's"
+    assert client.get(f"{PREFIX}/machine", headers=bearer(OWNER)).status_code == 200
+
+
+def test_who_did_what_is_written_down_without_secrets(client: TestClient, token: str, file: Path) -> None:
+    client.get(f"{PREFIX}/runs/{OWN}/series?name=loss", headers=bearer(token))
+    client.get(f"{PREFIX}/runs/{OWN}/series?name=loss", headers=bearer(token))
+    client.get(f"{PREFIX}/runs/{OWN}/export?table=training&format=csv", headers=bearer(token))
+    client.get(f"{PREFIX}/compare?run={OWN}&run={OWN}", headers=bearer(OWNER))
+    client.get(f"{PREFIX}/runs", headers=bearer("a wrong one"))
+    client.get(f"/?token={token}")
+    tokens.add(file, "owner", "read", ["mine"])  # who is called so is not the owner
+    client.get(f"{PREFIX}/runs", headers=bearer(OWNER))
+    text = file.with_name("audit.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    told = [(row["did"], row.get("who") or row.get("name"), row.get("run"), row.get("what")) for row in rows]
+    assert told == [
+        ("read", "alice", OWN, "series"),
+        ("exported", "alice", OWN, "export"),
+        ("read", "owner", f"{OWN},{OWN}", "compare"),
+        ("refused", None, None, f"{PREFIX}/runs"),
+        ("logged in", "alice", None, None),
+        ("token added", "owner", None, None),
+        ("read", "owner", None, "runs"),
+    ]
+    assert all(row["from"] == "testclient" for row in rows if row["did"] != "token added")
+    assert not any(secret in text for secret in (token, OWNER, "a wrong one", *Tokens(file).list(), "name=loss"))
+
+
+def test_a_stream_ends_with_the_token(client: TestClient, token: str, file: Path) -> None:
+    """Whoever is removed while a page follows a run hears no more of it."""
+    heard: list[bytes] = []
+
+    async def follow() -> None:
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Any) -> None:
+            heard.append(message.get("body", b""))
+            if len(heard) == 2:
+                tokens.remove(file, "alice")
+
+        path = f"{PREFIX}/runs/{OWN}/stream"
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
+                 "headers": headers, "client": ("here", 1), "server": ("localhost", 80), "scheme": "http",
+                 "http_version": "1.1", "root_path": ""}  # fmt: skip
+        with contextlib.suppress(Exception):  # as a connection that is cut
+            await client.app(scope, receive, send)
+
+    asyncio.run(follow())
+    assert len(heard) == 2
 
 
 def test_the_address_that_logs_in_gives_a_cookie_of_that_tenant(client: TestClient, token: str, file: Path) -> None:

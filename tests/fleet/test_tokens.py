@@ -66,6 +66,9 @@ def test_a_change_of_the_file_counts_at_once(tmp_path: Path) -> None:
         ),
         ('{"tokens": [{"name": "a", "role": "read", "projects": "x", "sha256": ""}]}', "no list of projects"),
         ('{"tokens": [{"name": "a", "role": "read", "projects": [], "sha256": "zz"}]}', "no sha256"),
+        ('{"tokens": [], "limits": {"vision": {"gb_a_day": 5}}}', "project 'vision' has the limit 'gb_a_day'"),
+        ('{"tokens": [], "limits": {"vision": {"runs": true}}}', "runs True, which is not a number"),
+        ('{"tokens": [], "limits": {"vision": 5}}', "has the limit ''"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_at_the_start(text: str, reason: str, tmp_path: Path) -> None:

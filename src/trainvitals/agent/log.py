@@ -5,13 +5,12 @@ Every line has a `correlation_id`: that of the run it speaks of, else that of th
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.line_log import LineLog
 
 FILE_NAME = "agent.log"
 MAX_BYTES = 2 << 20
@@ -21,15 +20,12 @@ MAX_ONCE = 1000
 
 
 class Log:
-    """Appends to `path`; beyond `max_bytes` the file becomes `path.1` and a new one begins."""
+    """Appends to `path`, which stays within a bound."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: bool = False) -> None:
         self.path = path
-        self._max_bytes = max_bytes
+        self._lines = LineLog(path, max_bytes=max_bytes, kept_files=KEPT_FILES)
         self._echo = echo
-        self._lock = threading.Lock()
-        self._fd = -1
-        self._size = 0
 
     def bind(self, **fields: Any) -> BoundLog:
         """This log with fields for every line."""
@@ -38,32 +34,13 @@ class Log:
     def write(self, row: dict[str, Any]) -> None:
         """Append one line. A log that cannot be written is not worth an agent: nothing is raised."""
         line = encode_line(row)
-        with self._lock:
-            try:
-                if self._fd < 0 or self._size + len(line) > self._max_bytes:
-                    self._open()
-                os.write(self._fd, line)
-                self._size += len(line)
-            except OSError:
-                pass  # full or read-only: the runs' events still have what happened
-            if self._echo:
-                sys.stderr.write(line.decode("utf-8", "replace"))
-                sys.stderr.flush()
-
-    def _open(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        if self.path.exists() and self.path.stat().st_size + 1024 > self._max_bytes:
-            for number in range(KEPT_FILES, 0, -1):
-                older = self.path if number == 1 else self._numbered(number - 1)
-                if older.exists():
-                    older.replace(self._numbered(number))
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._size = os.fstat(self._fd).st_size
-
-    def _numbered(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
+        try:
+            self._lines.write(line)
+        except OSError:
+            pass  # full or read-only: the runs' events still have what happened
+        if self._echo:
+            sys.stderr.write(line.decode("utf-8", "replace"))
+            sys.stderr.flush()
 
 
 class BoundLog:

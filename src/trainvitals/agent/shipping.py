@@ -72,6 +72,9 @@ class _Run:
     has_all: bool = False
     behind_since: float | None = None
     trouble: str = ""
+    over_quota: str = ""
+    """Why the gateway takes no more of this run until `quota_until`."""
+    quota_until: float = 0.0
     told: set[str] = field(default_factory=set)
     is_marked: bool = False
     """status.json says that all is shipped: once the gateway has that too, it is."""
@@ -221,16 +224,19 @@ class Shipping:
 
     def _serve(self, run: _Run) -> None:
         """One request for this run, if its gateway may be asked and there is something to send."""
-        from trainvitals.fleet.gateway_client import NotNow
+        from trainvitals.fleet.gateway_client import NotNow, OverQuota
 
         began, more = time.thread_time(), False
         watched = run.is_watched  # before the look: what is written until it is released will be seen
         try:
-            if run.gateway.wait <= 0:
+            if run.gateway.wait <= 0 and run.quota_until <= time.monotonic():
                 more = run.shipment.ship(run.gateway)
+                run.over_quota = ""
                 self._moved = time.monotonic()
             else:
                 run.shipment.look(time.monotonic())  # so that status.json says how much waits
+        except OverQuota as error:
+            run.over_quota, run.quota_until = str(error), time.monotonic() + error.seconds
         except NotNow:
             pass  # its trouble says why
         self._take_stock(run)
@@ -251,7 +257,7 @@ class Shipping:
             run.behind_since = None
         elif run.behind_since is None:
             run.behind_since = time.time()
-        run.trouble = run.gateway.trouble
+        run.trouble = run.gateway.trouble or run.over_quota
         if run.trouble and run.trouble not in run.told and len(run.told) < MOST_TOLD:
             run.told.add(run.trouble)
             run.warn(f"cannot ship to {run.target}, retrying: {run.trouble}")

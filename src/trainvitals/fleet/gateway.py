@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import http_client
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet import wire
+from trainvitals.fleet.audit import Audit
 from trainvitals.fleet.clickhouse import EngineAway, EngineError
 from trainvitals.fleet.intake import End, Ends, Intake, Taken, take
+from trainvitals.fleet.quotas import OverQuota, Quotas
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
 from trainvitals.fleet.wire import TooLong, WireError
@@ -58,6 +60,7 @@ class GatewayCounts:
 
     requests: int = 0
     refused: int = 0
+    over_quota: int = 0
     rows: int = 0
     bytes: int = 0
     pushes: int = 0
@@ -162,10 +165,14 @@ class KnownEnds:
 class Gateway:
     """Answers the requests of `wire`."""
 
-    def __init__(self, store: Store, tokens: Tokens | None, metrics: str | None = None) -> None:
+    def __init__(
+        self, store: Store, tokens: Tokens | None, metrics: str | None = None, audit: Audit | None = None
+    ) -> None:
         """Without tokens everybody who can connect may do everything. `metrics` is where pushes of hardware metrics go:
         an address that takes Prometheus' remote write."""
         self._store = store
+        self._audit = audit
+        self._quotas = Quotas(store, tokens) if tokens is not None else None
         self._tokens = tokens
         self._metrics = metrics
         self.counts = GatewayCounts()
@@ -181,20 +188,45 @@ class Gateway:
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             self._writer.start()
+            if self._quotas is not None:
+                self._quotas.start()
             yield
             await self._writer.stop()
+            if self._quotas is not None:
+                await self._quotas.stop()
+            if self._audit is not None:
+                self._audit.close()
 
         place = f"{wire.PREFIX}/runs/{{project}}/{{run}}"
         routes = [
-            Route(place, self._guarded(self._tell, "write"), methods=["GET"]),
-            Route(place, self._guarded(self._take, "write"), methods=["POST"]),
-            Route(REMOTE_WRITE, self._pass_on, methods=["POST"]),
+            Route(place, self._audited("asked", self._guarded(self._tell, "write")), methods=["GET"]),
+            Route(place, self._audited("wrote", self._guarded(self._take, "write")), methods=["POST"]),
+            Route(REMOTE_WRITE, self._audited("pushed", self._pass_on), methods=["POST"]),
             Route("/health", self._say_health),
             Route("/metrics", self._say_counts),
         ]
         return Starlette(routes=routes, lifespan=lifespan)
 
     # -- requests
+
+    def _audited(self, did: str, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Who did it, of what run, and what was said."""
+
+        async def audited(request: Request) -> Response:
+            response: Response = await answer(request)
+            if self._audit is not None:
+                access = self._find_access(request)
+                self._audit.count(
+                    did if response.status_code not in (401, 403) else "refused",
+                    who=access.name if access is not None else "",
+                    **{"from": request.client.host if request.client is not None else ""},
+                    project=request.path_params.get("project", ""),
+                    run=request.path_params.get("run", ""),
+                    status=response.status_code,
+                )
+            return response
+
+        return audited
 
     def _guarded(self, answer: Callable[..., Any], role: Role) -> Callable[[Request], Any]:
         """Who may not do it learns nothing, and what goes wrong is said in JSON."""
@@ -212,12 +244,15 @@ class Gateway:
                 run = wire.check_key("run", request.path_params["run"])
                 if not access.may(role, project):
                     return _refuse(403, f"this token may not {role} in project {project!r}")
-                return _reply(await answer(request, project, run))
+                return _reply(await answer(request, access, project, run))
             except WireError as error:
                 self.counts.refused += 1
                 return _refuse(413 if isinstance(error, TooLong) else 422, error.message)
             except Busy as error:
                 return _refuse(429, error.message, BUSY_SECONDS)
+            except OverQuota as error:
+                self.counts.over_quota += 1
+                return _refuse(429, error.message, error.seconds, quota=True)
             except EngineAway as error:
                 return _refuse(503, error.message, AWAY_SECONDS)
             except EngineError as error:
@@ -231,34 +266,39 @@ class Gateway:
             return EVERYTHING
         return self._tokens.find(request.headers.get("authorization", ""))
 
-    async def _tell(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+    async def _tell(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         return 200, await self._ends.get(project, run, fresh=True)
 
-    async def _take(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+    async def _take(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
+        if self._quotas is not None:
+            is_new = not await self._ends.get(project, run)
+            await self._quotas.check(access, project, run, is_new=is_new)
         announced = request.headers.get("content-length", "")
         size = min(int(announced), wire.MOST_BYTES) if announced.isdecimal() else wire.MOST_BYTES
         if self._arriving + size > MOST_ARRIVING:
             raise Busy("more requests arrive at once than there is memory for")
         self._arriving += size
         try:
-            return await self._take_body(request, project, run)
+            return await self._take_body(request, access, project, run)
         finally:
             self._arriving -= size
 
-    async def _take_body(self, request: Request, project: str, run: str) -> tuple[int, Ends]:
+    async def _take_body(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         body = await _read_body(request)
         self.counts.bytes += len(body)
         compressed = request.headers.get("content-encoding", "") == "gzip"
         day = int(time.strftime("%Y%m%d", time.gmtime()))
 
-        def work(known: Ends) -> Taken:
+        def work(known: Ends) -> tuple[Taken, int]:
             plain = wire.decompress(body) if compressed else body
-            return take(list(wire.decode_frames(plain)), known, project, run, day)
+            return take(list(wire.decode_frames(plain)), known, project, run, day), len(plain)
 
-        taken = await asyncio.to_thread(work, await self._ends.get(project, run))
+        taken, size = await asyncio.to_thread(work, await self._ends.get(project, run))
         if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
-            taken = await asyncio.to_thread(work, await self._ends.get(project, run, fresh=True))
+            taken, size = await asyncio.to_thread(work, await self._ends.get(project, run, fresh=True))
         await self._writer.write(taken.intake)
+        if self._quotas is not None and taken.intake.rows:
+            self._quotas.add(access, project, run, size)
         self._ends.advance(project, run, {path: end for path, end in taken.ends.items() if end != End()})
         return (409 if taken.conflicts else 200), taken.ends
 
@@ -303,6 +343,7 @@ class Gateway:
         for name, value, help_text in (
             ("requests", counts.requests, "Requests of agents."),
             ("refused", counts.refused, "Requests that were refused for what they hold."),
+            ("over_quota", counts.over_quota, "Requests that wait because a project or token has had its share."),
             ("rows", counts.rows, "Rows written to the engine."),
             ("received_bytes", counts.bytes, "Bytes received, as they came."),
             ("pushes", counts.pushes, "Pushes of metrics that were passed on, or refused."),
@@ -333,8 +374,9 @@ def _reply(answer: tuple[int, Ends]) -> Response:
     return JSONResponse({"files": files}, status, {wire.VERSION_HEADER: str(wire.VERSION)})
 
 
-def _refuse(status: int, reason: str, seconds: int = 0) -> Response:
+def _refuse(status: int, reason: str, seconds: int = 0, *, quota: bool = False) -> Response:
+    """`quota`: only this run has to wait."""
     from starlette.responses import JSONResponse
 
     headers = {wire.VERSION_HEADER: str(wire.VERSION), **({"Retry-After": str(seconds)} if seconds else {})}
-    return JSONResponse({"error": reason}, status, headers)
+    return JSONResponse({"error": reason, **({"quota": True} if quota else {})}, status, headers)

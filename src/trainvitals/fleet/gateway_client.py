@@ -1,7 +1,8 @@
 """A gateway as an agent sees it: what it answers, and when it may be asked again.
 
 Whatever is wrong with it is one of three exceptions, none of which says more than the caller needs: try later
-(`NotNow`), less at once (`TooLarge`), or that it will never take this (`Refused`).
+(`NotNow`; with other runs at once if it is `OverQuota`), less at once (`TooLarge`), or that it will never take this
+(`Refused`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ class GatewayError(Exception):
 
 class NotNow(GatewayError):
     """It cannot be reached, does not let us in, or has too much to do."""
+
+
+class OverQuota(NotNow):
+    """It takes no more of this run for so many seconds: its project or the token has had its share. Others go on."""
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
 
 
 class TooLarge(GatewayError):
@@ -158,6 +167,10 @@ class FarGateway:
             raise self._fail(f"{text} (HTTP {status}{said})", CLOSED_PAUSE)
         if status == 426:
             raise self._fail(f"it does not know version {wire.VERSION} of the protocol (HTTP 426{said})", STRANGE_PAUSE)
+        if status == 429 and _is_quota(answer):
+            self.failed += 1
+            pause = LONGEST_ASKED_PAUSE if answer.retry_after is None else answer.retry_after
+            raise OverQuota(redact_text(reason or "over quota"), min(max(pause, FIRST_PAUSE), LONGEST_ASKED_PAUSE))
         text = f"HTTP {status} {answer.reason}{said}".strip()
         raise self._fail(text, answer.retry_after if status in (429, 503) else None)
 
@@ -189,6 +202,13 @@ class FarGateway:
         if self._context is None or stamps != self._stamps:
             self._context, self._stamps = self._access.tls.make_context(), stamps
         return self._context
+
+
+def _is_quota(answer: http_client.Answer) -> bool:
+    try:
+        return runtime.parse_object(answer.body).get("quota") is True
+    except ValueError:
+        return False
 
 
 def _find_reason(answer: http_client.Answer) -> str:

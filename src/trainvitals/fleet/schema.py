@@ -118,6 +118,13 @@ TABLES = {
             version="version",
             by_month=False,
         ),
+        Table(
+            "usage",
+            "How many bytes of a run each gateway took, by day and token: quotas are counted from it.",
+            {**_RUN, "received": "UInt32", "token": "String", "gateway": "String", "bytes": "UInt64"},
+            ("project", "run", "received", "token", "gateway"),
+            version="bytes",
+        ),
     )
 }  # fmt: skip
 

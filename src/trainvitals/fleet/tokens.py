@@ -1,9 +1,12 @@
 """Who may do what at a gateway: a file of tokens, of which only hashes are kept. Tested in tests/fleet/test_tokens.py.
 
-    {"tokens": [{"name": "cluster-a", "role": "write", "projects": ["vision", "speech"], "sha256": "..."}]}
+    {"tokens": [{"name": "cluster-a", "role": "write", "projects": ["vision", "speech"], "sha256": "...",
+                 "limits": {"gb_per_day": 20}}],
+     "limits": {"vision": {"gb_per_day": 50, "runs_per_day": 100, "runs": 5000}, "*": {"runs": 1000}}}
 
 A token has 256 bits of chance, so a plain hash is enough: there is nothing to guess. The file is read again when it
-changes, so a token can be added or taken away without a restart.
+changes, so a token can be added or taken away without a restart. `limits` are those of projects, `*` of each that is
+not named; how they are counted is in `quotas`.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import orjson
 
@@ -32,12 +36,43 @@ class TokensError(TrainvitalsError):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be shipped; None: as much as there is."""
+
+    gb_per_day: float | None = None
+    runs_per_day: int | None = None
+    """New ones."""
+    runs: int | None = None
+    """Kept at a time."""
+
+    @classmethod
+    def parse(cls, what: str, data: object) -> Self:
+        """Raises TokensError: a limit that is misspelt would be none."""
+        found = data if isinstance(data, Mapping) else {"": data}
+        for name, value in found.items():
+            if name not in cls.__slots__:
+                raise TokensError(f"{what} has the limit {name!r}; limits are {', '.join(cls.__slots__)}")
+            kinds = (int, float) if name == "gb_per_day" else int
+            if value is not None and not (isinstance(value, kinds) and type(value) is not bool and 0 <= value < 1e15):
+                raise TokensError(f"{what} has {name} {value!r}, which is not a number")
+        return cls(**found)
+
+    def as_json(self) -> dict[str, float]:
+        """Those that there are."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __bool__(self) -> bool:
+        return bool(self.as_json())
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """What the bearer of a token may do."""
 
     name: str
     role: str
     projects: frozenset[str]
+    limits: Limits = field(default_factory=Limits)
 
     def may(self, role: Role, project: str) -> bool:
         """An admin may do everything, in its projects. Who writes reads how far it got; nothing else."""
@@ -52,14 +87,27 @@ class Access:
 EVERYTHING = Access("this machine", "admin", frozenset({ALL}))
 
 
+Tell = Callable[[str, str], None]
+"""What became of a token or a project's limits, and its name."""
+
+
 class Tokens:
     """The tokens of a file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, tell: Tell = lambda what, name: None) -> None:
+        """`tell` hears of every change of the file, whoever made it."""
         self._file = file
+        self._tell = tell
         self._stamp: object = None
         self._known: dict[bytes, Access] = {}
+        self._limits: dict[str, Limits] = {}
+        self._reading = threading.Lock()
         self.refresh()
+
+    def find_limits(self, project: str) -> Limits:
+        """Of a project."""
+        self.refresh()
+        return self._limits.get(project) or self._limits.get(ALL) or Limits()
 
     def find(self, header: str) -> Access | None:
         """Of an `Authorization` header."""
@@ -80,12 +128,20 @@ class Tokens:
     def refresh(self) -> None:
         """Read the file if it changed. One that became damaged changes nothing, for a gateway that runs."""
         try:
-            status = self._file.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            stamp = self._look()
             if stamp == self._stamp:
                 return
-            self._known = _parse(read(self._file))
-            self._stamp = stamp
+            with self._reading:
+                if stamp == self._stamp:
+                    return
+                found = read(self._file)
+                known, limits = _parse(found["tokens"]), _parse_limits(found["limits"])
+                before = self._known, self._limits
+                is_first = self._stamp is None
+                self._known, self._limits, self._stamp = known, limits, stamp
+            if not is_first:
+                for what, name in _compare(*before, known, limits):
+                    self._tell(what, name)
         except (OSError, TokensError) as error:
             if self._stamp is None:
                 reason = error.message if isinstance(error, TokensError) else error.strerror or str(error)
@@ -94,9 +150,13 @@ class Tokens:
                     hint=f"make one: trainvitals gateway token NAME --project PROJECT --tokens {self._file}",
                 ) from error
 
+    def _look(self) -> tuple[int, int, int]:
+        status = self._file.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
-def read(file: Path) -> list[Mapping[str, Any]]:
-    """The entries of the file. Raises OSError, TokensError."""
+
+def read(file: Path) -> dict[str, Any]:
+    """`tokens` and `limits` of the file. Raises OSError, TokensError."""
     try:
         found = orjson.loads(runtime.read_regular(file, MOST_BYTES))
     except orjson.JSONDecodeError as error:
@@ -104,31 +164,54 @@ def read(file: Path) -> list[Mapping[str, Any]]:
     entries = found.get("tokens") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise TokensError('it is not {"tokens": [...]}')
-    return entries
+    limits = found.get("limits", {})
+    if not isinstance(limits, dict):
+        raise TokensError('its "limits" are not by project')
+    return {**found, "limits": limits}
 
 
 def add(file: Path, name: str, role: str, projects: list[str]) -> str:
-    """A new token, which is only told here. One of the same name is replaced."""
+    """A new token, which is only told here. One of the same name is replaced; its limits stay."""
     try:
-        entries = [entry for entry in read(file) if entry.get("name") != name]
+        found = read(file)
     except FileNotFoundError:
-        entries = []
+        found = {"tokens": [], "limits": {}}
+    before = [entry for entry in found["tokens"] if entry.get("name") == name]
     token = secrets.token_urlsafe(32)
-    entries.append({"name": name, "role": role, "projects": projects, "sha256": _hash(token).hex()})
-    _write(file, entries)
+    entry: dict[str, Any] = {"name": name, "role": role, "projects": projects, "sha256": _hash(token).hex()}
+    if before and before[0].get("limits"):
+        entry["limits"] = before[0]["limits"]
+    found["tokens"] = [*(entry for entry in found["tokens"] if entry.get("name") != name), entry]
+    _write(file, found)
     return token
 
 
 def remove(file: Path, name: str) -> bool:
     """Whether there was one of this name."""
-    entries = read(file)
-    left = [entry for entry in entries if entry.get("name") != name]
-    _write(file, left)
-    return len(left) < len(entries)
+    found = read(file)
+    left = [entry for entry in found["tokens"] if entry.get("name") != name]
+    was_there = len(left) < len(found["tokens"])
+    _write(file, {**found, "tokens": left})
+    return was_there
 
 
-def _write(file: Path, entries: list[Mapping[str, Any]]) -> None:
-    data = orjson.dumps({"tokens": entries}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+def set_limits(file: Path, limits: Limits, *, project: str | None = None, token: str | None = None) -> bool:
+    """Of a project, or of a token; none at all removes them. Whether there is such a token."""
+    found = read(file)
+    made = limits.as_json()
+    entries = [entry for entry in found["tokens"] if token is not None and entry.get("name") == token]
+    for entry in entries:
+        entry["limits"] = made
+    if project is not None:
+        found["limits"][project] = made
+        found["limits"] = {name: value for name, value in found["limits"].items() if value}
+    _write(file, found)
+    return token is None or bool(entries)
+
+
+def _write(file: Path, found: Mapping[str, Any]) -> None:
+    kept = {name: value for name, value in found.items() if value or name == "tokens"}
+    data = orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     runtime.write_atomically(file, data, 0o600)
 
 
@@ -151,5 +234,29 @@ def _parse(entries: list[Mapping[str, Any]]) -> dict[bytes, Access]:
             key = b""
         if len(key) != 32:
             raise TokensError(f"{what} has no sha256")
-        found[key] = Access(str(name), str(role), frozenset(projects))
+        limits = Limits.parse(what, entry.get("limits", {}))
+        found[key] = Access(str(name), str(role), frozenset(projects), limits)
     return found
+
+
+def _parse_limits(found: Mapping[str, Any]) -> dict[str, Limits]:
+    return {project: Limits.parse(f"project {project!r}", data) for project, data in found.items()}
+
+
+def _compare(
+    tokens: Mapping[bytes, Access],
+    limits: Mapping[str, Limits],
+    new: Mapping[bytes, Access],
+    others: Mapping[str, Limits],
+) -> Iterator[tuple[str, str]]:
+    """What changed, without a hash of any token."""
+    before, after = ({access.name: (digest, access) for digest, access in known.items()} for known in (tokens, new))
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield (
+                ("token added" if name not in before else "token removed" if name not in after else "token changed"),
+                name,
+            )
+    for project in sorted(limits.keys() | others.keys()):
+        if limits.get(project) != others.get(project):
+            yield "limits changed", project

@@ -18,6 +18,9 @@ A body is a sequence of frames, and may be compressed as a whole (`Content-Encod
   another `generation`, and begins at 0.
 - `document`: a small file that is replaced as a whole, such as run.json.
 
+A refusal is `{"error": reason}`. With 429 and `"quota": true` it is for this run only: its project or the token has had
+its share, and the agent goes on with its other runs.
+
 Tested in tests/fleet/test_wire.py.
 """
 

@@ -17,10 +17,13 @@ from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of, resolve_settings
 
 if TYPE_CHECKING:
+    from trainvitals.fleet.audit import Audit
     from trainvitals.fleet.clickhouse import ClickHouse
+    from trainvitals.fleet.tokens import Tokens
 
 PORT = 8686
 TOKENS_HELP = "file of tokens; required unless it listens on this machine only"
+AUDIT_HELP = "file for lines about who did what, within a bound; - for standard output (default: none)"
 
 # -- serve
 
@@ -37,6 +40,7 @@ def _add_serve(parser: Parser) -> None:
         help="where pushes of hardware metrics go: VictoriaMetrics, Prometheus, Mimir, Thanos",
     )
     parser.add_argument("--tokens", metavar="FILE", type=Path, help=TOKENS_HELP)
+    parser.add_argument("--audit", metavar="FILE", type=Path, help=AUDIT_HELP)
     parser.add_argument("--certificate", metavar="FILE", type=Path, help="certificate for TLS, with those above it")
     parser.add_argument("--key", metavar="FILE", type=Path, help="its private key")
     parser.add_argument(
@@ -57,10 +61,9 @@ def _add_serve(parser: Parser) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     engine = _open_engine(arguments)
     tokens = None
+    audit = open_audit(arguments.audit)
     if arguments.tokens is not None:
-        from trainvitals.fleet.tokens import Tokens
-
-        tokens = Tokens(arguments.tokens)
+        tokens = open_tokens(arguments.tokens, audit)
     elif not _is_loopback(arguments.listen):
         raise UsageError(
             f"--listen {arguments.listen} requires --tokens FILE: anybody could write",
@@ -94,8 +97,26 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments.listen, bound.getsockname()[1], arguments.certificate, arguments.key, arguments.client_ca
     )
     print_line(f"gateway at {where.address}, storing in {engine.address.shown}")
-    serve(Gateway(Store(engine), tokens, metrics), where, bound)
+    serve(Gateway(Store(engine), tokens, metrics, audit), where, bound)
     return 0
+
+
+def open_audit(file: Path | None) -> Audit | None:
+    """Who does what is written there from now on."""
+    if file is None:
+        return None
+    from trainvitals.fleet.audit import Audit
+
+    return Audit(file)
+
+
+def open_tokens(file: Path, audit: Audit | None) -> Tokens:
+    """Raises TokensError."""
+    from trainvitals.fleet.tokens import Tokens
+
+    if audit is None:
+        return Tokens(file)
+    return Tokens(file, lambda what, name: audit.note(what, name=name))
 
 
 def _is_loopback(host: str) -> bool:
@@ -142,6 +163,38 @@ def _token(arguments: argparse.Namespace) -> int:
         raise UsageError("--project is missing", hint="for all projects: --project '*'")
     print(tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project))
     print_line("it is shown only now: only its hash is kept")
+    return 0
+
+
+# -- quota
+
+
+def _add_quota(parser: Parser) -> None:
+    parser.add_argument("--tokens", metavar="FILE", type=Path, required=True, help="file of tokens")
+    parser.add_argument(
+        "--project", metavar="PROJECT", help="project it is for, or '*' for each that has none of its own"
+    )
+    parser.add_argument("--token", metavar="NAME", help="token it is for, instead")
+    parser.add_argument("--gb-per-day", metavar="N", type=number(0), help="of runs as they are in their folders")
+    parser.add_argument("--runs-per-day", metavar="N", type=number(0, whole=True), help="new ones")
+    parser.add_argument("--runs", metavar="N", type=number(0, whole=True), help="kept at a time")
+
+
+def _quota(arguments: argparse.Namespace) -> int:
+    from trainvitals.fleet import tokens
+
+    if (arguments.project is None) == (arguments.token is None):
+        raise UsageError("whose quota is it?", hint="--project PROJECT or --token NAME")
+    limits = tokens.Limits(arguments.gb_per_day, arguments.runs_per_day, arguments.runs)
+    try:
+        known = tokens.set_limits(arguments.tokens, limits, project=arguments.project, token=arguments.token)
+    except OSError as error:
+        raise TrainvitalsError(f"cannot change {arguments.tokens}: {error.strerror}") from error
+    if not known:
+        raise TrainvitalsError(f"no token '{arguments.token}' in {arguments.tokens}")
+    whose = f"project {arguments.project}" if arguments.project is not None else f"the token {arguments.token}"
+    said = ", ".join(f"{name.replace('_', ' ')}: {value:g}" for name, value in limits.as_json().items())
+    print_line(f"quota of {whose}: {said or 'none'}")
     return 0
 
 
@@ -232,6 +285,13 @@ ACTIONS = (
         "trainvitals gateway token cluster-a --project vision --tokens tokens.json",
         _add_token,
         _token,
+    ),
+    Action(
+        "quota",
+        "limit what a project or a token ships; without numbers: remove its limits",
+        "trainvitals gateway quota --project vision --gb-per-day 50 --runs-per-day 100 --tokens tokens.json",
+        _add_quota,
+        _quota,
     ),
     Action(
         "schema",

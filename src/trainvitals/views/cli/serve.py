@@ -17,10 +17,12 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.gateway import AUDIT_HELP, open_audit, open_tokens
 from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines, find_store
 from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
+    from trainvitals.fleet.audit import Audit
     from trainvitals.fleet.tokens import Tokens
     from trainvitals.lab.far import FarSide
 
@@ -51,6 +53,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--tokens", type=Path, metavar="FILE", help="with --store: file of viewers' tokens, each for its projects"
     )
+    parser.add_argument("--audit", type=Path, metavar="FILE", help=f"with --tokens: {AUDIT_HELP}")
     parser.add_argument("--no-token", action="store_true", help="give every account of this machine access")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
@@ -98,6 +101,9 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     if arguments.tokens is not None and store is None:
         raise UsageError("--tokens is for the runs of a fleet", hint="with --store clickhouse://HOST:8123/DATABASE")
+    if arguments.audit is not None and arguments.tokens is None:
+        raise UsageError("--audit is for a server with many viewers", hint="with --tokens FILE")
+    audit = open_audit(arguments.audit)
     runs: Runs = machines or store or folders
     if machines is not None and arguments.run is not None:
         machines.wait()
@@ -128,7 +134,8 @@ def execute(arguments: argparse.Namespace) -> int:
         editable=folders if arguments.allow_edit else None,
         far=_make_far_side(folders) if runs is folders else None,
         machines=machines,
-        tokens=_read_tokens(arguments.tokens, token),
+        tokens=_read_tokens(arguments.tokens, token, audit),
+        audit=audit,
         find_runs=store.limited_to if store is not None else None,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
@@ -169,14 +176,12 @@ def format_client_env(host: str, port: int, token: str | None) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in made.items())
 
 
-def _read_tokens(file: Path | None, own: str | None) -> Tokens | None:
+def _read_tokens(file: Path | None, own: str | None, audit: Audit | None) -> Tokens | None:
     if file is None:
         return None
     if own is None:
         raise UsageError("--tokens cannot be used with --no-token: anybody would see everything")
-    from trainvitals.fleet.tokens import Tokens
-
-    return Tokens(file)
+    return open_tokens(file, audit)
 
 
 def _take_listening_host(arguments: argparse.Namespace) -> str | None:

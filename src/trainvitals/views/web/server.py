@@ -19,6 +19,7 @@ from trainvitals.views.web import login
 from trainvitals.views.web.gate import App, Door, is_loopback
 
 if TYPE_CHECKING:
+    from trainvitals.fleet.audit import Audit
     from trainvitals.fleet.tokens import Tokens
     from trainvitals.lab.runs import MachineRuns
     from trainvitals.settings import Settings
@@ -58,6 +59,8 @@ class ServeOptions:
     tokens: Tokens | None = None
     """Of viewers, each of whom sees some projects only: those that `find_runs` gives."""
     find_runs: FindRuns | None = None
+    audit: Audit | None = None
+    """Where it is written which of them did what."""
     machines: MachineRuns | None = None
     """`runs`, if they are those of several machines."""
     far: MakeFarSide | None = None
@@ -179,7 +182,7 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
 
     app: App
     if options.tokens is not None and options.find_runs is not None:
-        app = Tenants(options.tokens, options.find_runs, make, door)
+        app = Tenants(options.tokens, options.find_runs, make, door, options.audit)
     else:
         app = make(options.runs, door)
     config = uvicorn.Config(
