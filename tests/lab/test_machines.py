@@ -189,3 +189,32 @@ def test_why_it_is_down_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MachineError, match="gpu1 is down: no route to host"):
         machine.open("one").names()
     machine.stop()
+
+
+def test_a_command_that_prints_once_waits_for_a_machine_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose next list hangs while a run of it is asked for."""
+    listed, go_on = threading.Event(), threading.Event()
+
+    def answer(asked: str) -> Any:
+        if asked == "list" and listed.is_set():
+            go_on.wait()
+        if asked == "hardware":
+            listed.set()
+        return {"hello": HELLO, "list": {"order": ["one"], "changed": [{"key": "one", "info": INFO}]}}.get(asked, {})
+
+    monkeypatch.setattr(machines, "SLOW_SECONDS", 0.0)
+    for patient in (False, True):
+        listed.clear()
+        machine = Machine(parse_place("gpu1"), lambda: Scripted(answer), interval=0.01, patient=patient)
+        runs = MachineRuns([machine])
+        runs.start()
+        runs.wait(600)
+        wait_until(lambda state=machine: state.state.word == "slow", "a question that is not answered")  # type: ignore[misc]
+        reader = runs.open("gpu1:one")
+        if patient:
+            assert list(reader.findings() or ()) == []
+        else:
+            with pytest.raises(MachineError, match="gpu1 is slow"):
+                reader.findings()
+        runs.stop()
+    go_on.set()

@@ -156,10 +156,14 @@ class Entry:
 class Machine:
     """Safe for several threads: what they read is replaced, never changed."""
 
-    def __init__(self, place: Place, connect: Callable[[], Channel], *, interval: float = REFRESH_SECONDS) -> None:
+    def __init__(
+        self, place: Place, connect: Callable[[], Channel], *, interval: float = REFRESH_SECONDS, patient: bool = False
+    ) -> None:
         """`connect` opens a channel; one is for what is asked every few seconds, one for questions about runs, so that
-        a long answer delays neither the list nor the hardware."""
+        a long answer delays neither the list nor the hardware. `patient` is who asks once and has nothing else to do:
+        then a machine that is slow is waited for."""
         self.place = place
+        self._patient = patient
         self.name = place.name
         self.entries: Mapping[str, Entry] = {}
         """By key, oldest first."""
@@ -235,7 +239,7 @@ class Machine:
         with self._reading:
             self._require_up()  # it may have stopped answering while another question waited
             question = {"ask": asked, "run": key, **more}
-            seconds = QUICK_SECONDS if asked in QUICK else READ_SECONDS
+            seconds = QUICK_SECONDS if asked in QUICK and not self._patient else READ_SECONDS
             try:
                 try:
                     return self._open_reading().ask(question, seconds)
@@ -255,7 +259,7 @@ class Machine:
 
     def _require_up(self) -> None:
         state = self.state
-        if state.word != "up":
+        if state.word != "up" and not (self._patient and state.word == "slow"):
             raise MachineError(
                 f"{self.name} is {state.word}{f': {state.detail}' if state.detail else ''}", hint=state.hint or None
             )

@@ -25,7 +25,9 @@ from trainvitals.lab.machines import SOON, Entry, Machine, MachineState
 from trainvitals.lab.places import Place
 
 FIRST_SECONDS = 30.0
-"""For which a command waits for all machines to be known."""
+"""For which a view waits for all machines to be known."""
+PATIENT_SECONDS = 120.0
+"""The same for a command that prints something once; a machine that does not answer at all is known sooner."""
 
 
 class _Seen(NamedTuple):
@@ -36,8 +38,9 @@ class _Seen(NamedTuple):
 class MachineRuns:
     """Implements `contracts.Runs`. Everything but `open` and what a reader is asked comes from memory."""
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[Machine], first_seconds: float = FIRST_SECONDS) -> None:
         self.machines = tuple(machines)
+        self._first_seconds = first_seconds
         self._seen: dict[str, tuple[_Seen, ...]] = {}
 
     @property
@@ -57,9 +60,9 @@ class MachineRuns:
         for machine in self.machines:
             machine.stop()
 
-    def wait(self, seconds: float = FIRST_SECONDS) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Until each machine has answered or is known not to."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (self._first_seconds if seconds is None else seconds)
         for machine in self.machines:
             machine.wait(max(until - time.monotonic(), 0.0))
 
@@ -164,14 +167,18 @@ class MachineRuns:
         return self._seen[key]
 
 
-def open_machines(places: Sequence[Place], command: str, root: Path, read_hardware: ReadHardware) -> MachineRuns:
-    """`root` and `read_hardware` are of this machine, in case it is one of them."""
+def open_machines(
+    places: Sequence[Place], command: str, root: Path, read_hardware: ReadHardware, *, patient: bool = False
+) -> MachineRuns:
+    """`root` and `read_hardware` are of this machine, in case it is one of them; `patient` is who prints something once
+    and waits for machines that are slow."""
 
     def connect(place: Place) -> Callable[[], Channel]:
         # Two far sides, as elsewhere: one remembers what was listed, one reads.
         return lambda: open_channel(place, command, FarSide(FolderRuns(root), read_hardware))
 
-    return MachineRuns([Machine(place, connect(place)) for place in places])
+    machines = [Machine(place, connect(place), patient=patient) for place in places]
+    return MachineRuns(machines, PATIENT_SECONDS if patient else FIRST_SECONDS)
 
 
 def summarize_trouble(states: Sequence[MachineState]) -> list[MachineError]:

@@ -44,9 +44,9 @@ def find_store(arguments: argparse.Namespace, settings: Settings) -> StoreRuns |
     return open_store(read_secret(settings.store) if is_reference(settings.store) else settings.store)
 
 
-def find_machines(arguments: argparse.Namespace, settings: Settings) -> MachineRuns | None:
+def find_machines(arguments: argparse.Namespace, settings: Settings, *, patient: bool = False) -> MachineRuns | None:
     """Those of the flags, else of the settings; None if that is only this machine, which needs nobody in between, or a
-    store."""
+    store. `patient` is a command that prints something once."""
     named: Sequence[str] = arguments.host or (settings.hosts if settings.store is None else ())
     if not named or list(named) == ["local"]:
         return None
@@ -55,7 +55,7 @@ def find_machines(arguments: argparse.Namespace, settings: Settings) -> MachineR
 
     places = parse_places(named)
     hardware = HardwareHere()
-    runs = open_machines(places, settings.remote_command, Path(settings.dir), hardware.read)
+    runs = open_machines(places, settings.remote_command, Path(settings.dir), hardware.read, patient=patient)
     runs.start()
     return runs
 
@@ -70,7 +70,7 @@ def open_elsewhere(arguments: argparse.Namespace, settings: Settings) -> Runs:
     store = find_store(arguments, settings)
     if store is not None:
         return store
-    machines = find_machines(arguments, settings)
+    machines = find_machines(arguments, settings, patient=True)
     if machines is None:  # `--host local`
         raise UsageError("--host local is what is read without --host")
     machines.wait()

@@ -83,7 +83,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _print_list(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
-    machines = find_machines(arguments, settings)
+    machines = find_machines(arguments, settings, patient=True)
     runs: Runs = machines or find_store(arguments, settings) or FolderRuns(Path(settings.dir))
     try:
         parts = parse_search(" ".join(arguments.query))
