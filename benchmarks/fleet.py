@@ -1,7 +1,7 @@
 """A fleet: what a gateway takes per second of processor time, what a row costs on the way and in the engine, how soon a
-store answers beside a folder, and what many agents cost a gateway in memory.
+store answers beside a folder, what many agents cost a gateway in memory, and how soon an hour without it is made up.
 
-python benchmarks/fleet.py [--steps 1000000] [--runs 10000] [--agents 1000]
+python benchmarks/fleet.py [--steps 1000000] [--runs 10000] [--rows 100000000] [--agents 1000] [--nodes 8]
 
 Needs Debian's clickhouse-server. Engine, gateway and agents share the processors of one machine.
 """
@@ -9,14 +9,15 @@ Needs Debian's clickhouse-server. Engine, gateway and agents share the processor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import random
-import resource
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ from storm import GatewayProcess
 
 from trainvitals.fleet import schema, wire
 from trainvitals.fleet.clickhouse import ClickHouse
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess
-from trainvitals.fleet.intake import End, take
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
+from trainvitals.fleet.intake import End, Intake, take
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
@@ -46,6 +47,7 @@ from trainvitals.journal.folder import write_run
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.segment_writer import Lines, write_segment
+from trainvitals.views.data.run_rows import list_json
 
 METRICS = 10
 FILE_STEPS = 65_536
@@ -56,7 +58,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=100_000_000, help="of all runs together")
     parser.add_argument("--agents", type=int, default=1_000)
+    parser.add_argument("--seconds", type=float, default=30.0, help="for which they ship")
+    parser.add_argument("--nodes", type=int, default=8, help="that were cut off for an hour")
     arguments = parser.parse_args()
     print(f"{machine()}; load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as found:
@@ -70,8 +75,14 @@ def main() -> None:
             try:
                 for table in measure_run(place / "runs", opened, gateway, arguments.steps):
                     print(table.markdown(), flush=True)
-                print(measure_list(opened, arguments.runs).markdown(), flush=True)
-                print(measure_agents(gateway, arguments.agents).markdown(), flush=True)
+                print(measure_outage(place / "nodes", gateway, arguments.nodes).markdown(), flush=True)
+                fresh = GatewayProcess(engine)
+                try:
+                    print(measure_agents(fresh, arguments.agents, arguments.seconds).markdown(), flush=True)
+                finally:
+                    fresh.kill()
+                for table in measure_many(place / "many", opened, arguments.runs, arguments.rows):
+                    print(table.markdown(), flush=True)
             finally:
                 gateway.kill()
     print(f"load at the end {os.getloadavg()[0]:.1f}")
@@ -120,11 +131,11 @@ def _rate(body: bytes, values: int, compressed: bool) -> tuple[int, int, float]:
     return values, round(values / best), len(body) / values
 
 
-def make_run(root: Path, steps: int) -> Path:
+def make_run(root: Path, steps: int, name: str = "20261118-060000-bench-aaaa") -> Path:
     """Sealed, as a run of that length is."""
-    folder = root / "bench" / "20261118-060000-bench-aaaa"
+    folder = root / "bench" / name
     folder.mkdir(parents=True)
-    about = {"format": 1, "id": folder.name, "project": "bench", "status": "finished"}
+    about = {"format": 1, "id": folder.name, "project": "bench", "name": name, "status": "finished"}
     write_run(folder, RunFile.parse({**about, "created": format_time(START), "started": format_time(START)}))
     chance = np.random.default_rng(1)
     for number, first in enumerate(range(0, steps, FILE_STEPS)):
@@ -182,55 +193,164 @@ def _read(runs: Runs, key: str, names: list[str], how: dict[str, Any]) -> None:
     runs.open(key).series(names, **how)
 
 
-def measure_list(opened: ClickHouse, runs: int) -> Table:
+def measure_many(root: Path, opened: ClickHouse, runs: int, rows: int) -> list[Table]:
+    """Copies of one run: of its folder, and in the engine by SQL, for shipping them would take an hour."""
+    first = "20261118-000000-many-aaaa"
+    steps = rows // runs // METRICS
+    folder = make_run(root, steps, first)
     store = Store(opened)
-    for first in range(0, runs, 1000):
-        for number in range(first, min(first + 1000, runs)):
-            run = f"20261118-{number:06d}-many-aaaa"
-            about = {"format": 1, "id": run, "project": "many", "name": f"run {number}", "status": "finished"}
-            document = Frame("run.json", "document", encode_line({**about, "created": format_time(START + number)}))
-            taken = take([document], {}, "many", run, 20261118)
-            if number % 1000 == 0:
-                together = taken.intake
-            else:
-                together.merge(taken.intake)
-        store.write(together.blocks)
-    table = Table(f"A list of {runs:,} runs, ms", ["first", "again", "after one changed"], [])
-    listed = StoreRuns(store)
-    first = clock(listed.list_keys)
-    time.sleep(1.1)
-    again = clock(listed.list_keys)
-    run = "20261118-000000-many-aaaa"
-    document = Frame("run.json", "document", encode_line({"format": 1, "id": run, "project": "many", "name": "other"}))
-    store.write(take([document], store.read_ends("many", run), "many", run, 20261118).intake.blocks)
-    time.sleep(1.1)
-    table.rows.append([first, again, clock(listed.list_keys)])
+    held: dict[str, End] = {}
+    for frame in _frames(folder):
+        taken = take([frame], held, "bench", first, 20261118)
+        held.update(taken.ends)
+        store.write(taken.intake.blocks)
+    began = time.perf_counter()
+    for start in range(1, runs, 500):
+        _multiply(opened, first, start, min(500, runs - start))
+    seconds = time.perf_counter() - began
+    documents = Intake()
+    for number in range(1, runs):
+        name = first.replace("000000", f"{number:06d}")
+        copy = folder.with_name(name)
+        shutil.copytree(folder, copy)
+        document = copy / "run.json"
+        document.write_bytes(document.read_bytes().replace(first.encode(), name.encode()))
+        frame = Frame("run.json", "document", document.read_bytes())
+        documents.merge(take([frame], {}, "bench", name, 20261118).intake)
+    store.write(documents.blocks)
+    count = int(opened.execute("SELECT count() FROM points WHERE run LIKE '%-many-%'"))
+    every = int(opened.execute("SELECT count() FROM points"))
+    where = "WHERE active AND table = 'points' AND database = 'fleet'"
+    size = int(opened.execute(f"SELECT sum(bytes) FROM system.parts {where}"))
+    made = Table("Rows made in the engine by SQL", ["rows", "rows per second", "bytes per row"], [])
+    made.rows.append([f"{count:,}", round(count / seconds), size / every])
+    table = Table(
+        f"{runs:,} runs with {steps:,} steps and {METRICS} metrics each, ms",
+        ["asked", "folder, first", "again", "store, first", "again"],
+        [],
+    )
+    places: list[Runs] = [FolderRuns(root), StoreRuns(store)]
+    listed, rowed, charted = [], [], []
+    for place in places:
+        listed += [clock(place.list_keys)]
+        time.sleep(1.1)
+        listed += [clock(place.list_keys)]
+        keys = place.list_keys()
+        newest = keys[-200:]
+        rowed += [clock(lambda place=place, newest=newest: list_json(place, newest)) for _ in range(2)]
+        names = [f"metric {number}" for number in range(METRICS)]
+        chosen = random.Random(3).sample(keys, 11)
+        times = [
+            [clock(functools.partial(_read, place, key, names, {"max_points": 500})) for key in chosen]
+            for _ in range(2)
+        ]
+        charted += [sorted(found)[len(found) // 2] for found in times]
+    table.rows += [
+        ["the list of runs", *listed],
+        ["rows of the newest 200", *rowed],
+        ["a chart of every metric", *charted],
+    ]
+    return [made, table]
+
+
+def _frames(folder: Path) -> Iterator[Frame]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        kind = wire.kind_of(name) if path.is_file() else None
+        if kind is not None:
+            yield Frame(name, kind, path.read_bytes(), generation="1" if kind == "bytes" else "")
+
+
+def _multiply(opened: ClickHouse, first: str, start: int, count: int) -> None:
+    before, _, after = first.partition("000000")
+    name = f"concat('{before}', substring(toString(1000000 + number), 2), '{after}')"
+    for table in ("points", "extremes", "ends"):
+        columns = {column: column for column in schema.TABLES[table].columns}
+        columns["run"] = name
+        if table == "points":
+            columns["value"] = "value + number / 1000"
+        opened.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(columns.values())} "
+            f"FROM (SELECT * FROM {table} WHERE project = 'bench' AND run = '{first}') "
+            f"CROSS JOIN (SELECT number FROM numbers({start}, {count}))"
+        )
+
+
+HOUR_STEPS = 410 * 3600 // METRICS
+"""What a node with 8 GPUs and 8 ranks logs and measures within an hour."""
+
+
+def measure_outage(root: Path, gateway: GatewayProcess, nodes: int) -> Table:
+    """Nodes that were cut off for an hour ship what they have, four of them at a time."""
+    folders = [make_run(root, HOUR_STEPS, f"20261118-07{node:04d}-node-aaaa") for node in range(nodes)]
+
+    def ship(folder: Path) -> None:
+        shipment, client = RunShipment(folder, None), FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN"))
+        while not shipment.has_all:
+            with contextlib.suppress(NotNow):
+                shipment.ship(client)
+            time.sleep(client.wait)
+
+    before, began = gateway_cpu(gateway), time.perf_counter()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(ship, folders))
+    seconds, cpu = time.perf_counter() - began, gateway_cpu(gateway) - before
+    values = nodes * HOUR_STEPS * METRICS
+    table = Table(
+        f"After an hour without a gateway: {nodes} nodes with {HOUR_STEPS * METRICS:,} values each",
+        ["seconds", "values per second", "per second of the gateway's processor time", "nodes' hours per hour",
+         "gateway's memory at most, MB"],
+        [],
+    )  # fmt: skip
+    table.rows.append(
+        [
+            seconds,
+            round(values / seconds),
+            round(values / max(cpu, 1e-9)),
+            nodes * 3600 / seconds,
+            gateway_memory(gateway),
+        ]
+    )
     return table
 
 
-def measure_agents(gateway: GatewayProcess, agents: int) -> Table:
-    """Each sends ten lines of ten metrics, and does so again and again."""
-    chance = random.Random(2)
-    body = make_lines(0, 10, chance)
-    rounds = 3
+def measure_agents(gateway: GatewayProcess, agents: int, seconds: float) -> Table:
+    """Each sends ten lines of ten metrics every two seconds, as agents do."""
+    body = make_lines(0, 10, random.Random(2))
+    name = FileName("training", 1, "20261118_060000", rank=0).jsonl
+    pauses: list[float] = []
+    late = 0
 
     def ship(number: int) -> None:
+        nonlocal late
         client = FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN"))
-        name = FileName("training", 1, "20261118_060000", rank=0).jsonl
-        for turn in range(rounds):
-            client.send("agents", f"20261118-{number:06d}-agent-aaaa", [Frame(name, "lines", body, turn * len(body))])
+        run, offset = f"20261118-{number:06d}-agent-aaaa", 0
+        due = began + 2.0 * number / agents
+        while due < began + seconds:
+            time.sleep(max(due - time.perf_counter(), client.wait, 0.0))
+            sent = time.perf_counter()
+            try:
+                client.send("agents", run, [Frame(name, "lines", body, offset)])
+                offset += len(body)
+                pauses.append(time.perf_counter() - sent)
+            except NotNow:
+                late += 1
+            due = max(due + 2.0, time.perf_counter())
 
     before, began = gateway_cpu(gateway), time.perf_counter()
-    with ThreadPoolExecutor(64) as pool:
+    with ThreadPoolExecutor(agents) as pool:
         list(pool.map(ship, range(agents)))
-    seconds, cpu = time.perf_counter() - began, gateway_cpu(gateway) - before
-    requests = agents * rounds
+    passed, cpu = time.perf_counter() - began, gateway_cpu(gateway) - before
     table = Table(
-        f"{agents:,} agents, a request with 100 values each, {rounds} times",
-        ["requests per second", "per second of the gateway's processor time", "gateway's memory, MB"],
+        f"{agents:,} agents, a request with 100 values every 2 s each, for {seconds:g} s",
+        ["requests per second", "not taken at once", "answered within, median s", "99 %",
+         "per second of the gateway's processor time", "gateway's memory at most, MB"],
         [],
-    )
-    table.rows.append([round(requests / seconds), round(requests / max(cpu, 1e-9)), gateway_memory(gateway)])
+    )  # fmt: skip
+    pauses.sort()
+    quantiles = [pauses[len(pauses) // 2], pauses[len(pauses) * 99 // 100]]
+    taken = len(pauses)
+    table.rows.append([round(taken / passed), late, *quantiles, round(taken / max(cpu, 1e-9)), gateway_memory(gateway)])
     return table
 
 
@@ -246,8 +366,9 @@ def gateway_cpu(gateway: GatewayProcess) -> float:
 
 
 def gateway_memory(gateway: GatewayProcess) -> int:
-    pages = int(Path(f"/proc/{gateway.pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize() >> 20
+    """The most that it had."""
+    lines = Path(f"/proc/{gateway.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) >> 10
 
 
 def wait_for(gateway: GatewayProcess) -> None:
