@@ -29,7 +29,7 @@ from table import Table, machine
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet"))
 
-from engines import run_debian
+from engines import Engine, run_debian
 from storm import GatewayProcess
 
 from trainvitals.fleet import schema, wire
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=30.0, help="for which they ship")
     parser.add_argument("--nodes", type=int, default=8, help="that were cut off for an hour")
+    parser.add_argument("--only", choices=("run", "outage", "agents", "many"), help="one of the parts")
     arguments = parser.parse_args()
     print(f"{machine()}; load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as found:
@@ -73,16 +74,14 @@ def main() -> None:
             gateway = GatewayProcess(engine)
             wait_for(gateway)
             try:
-                for table in measure_run(place / "runs", opened, gateway, arguments.steps):
-                    print(table.markdown(), flush=True)
-                print(measure_outage(place / "nodes", gateway, arguments.nodes).markdown(), flush=True)
-                fresh = GatewayProcess(engine)
-                try:
-                    print(measure_agents(fresh, arguments.agents, arguments.seconds).markdown(), flush=True)
-                finally:
-                    fresh.kill()
-                for table in measure_many(place / "many", opened, arguments.runs, arguments.rows):
-                    print(table.markdown(), flush=True)
+                for part, measure in (
+                    ("run", lambda: measure_run(place / "runs", opened, gateway, arguments.steps)),
+                    ("outage", lambda: [measure_outage(place / "nodes", gateway, arguments.nodes)]),
+                    ("agents", lambda: [measure_agents(engine, arguments.agents, arguments.seconds)]),
+                    ("many", lambda: measure_many(place / "many", opened, arguments.runs, arguments.rows)),
+                ):
+                    for table in measure() if arguments.only in (None, part) else ():
+                        print(table.markdown(), flush=True)
             finally:
                 gateway.kill()
     print(f"load at the end {os.getloadavg()[0]:.1f}")
@@ -205,8 +204,8 @@ def measure_many(root: Path, opened: ClickHouse, runs: int, rows: int) -> list[T
         held.update(taken.ends)
         store.write(taken.intake.blocks)
     began = time.perf_counter()
-    for start in range(1, runs, 500):
-        _multiply(opened, first, start, min(500, runs - start))
+    for start in range(1, runs, 50):
+        _multiply(opened, first, start, min(50, runs - start))
     seconds = time.perf_counter() - began
     documents = Intake()
     for number in range(1, runs):
@@ -314,43 +313,59 @@ def measure_outage(root: Path, gateway: GatewayProcess, nodes: int) -> Table:
     return table
 
 
-def measure_agents(gateway: GatewayProcess, agents: int, seconds: float) -> Table:
-    """Each sends ten lines of ten metrics every two seconds, as agents do."""
+def measure_agents(engine: Engine, agents: int, seconds: float) -> Table:
+    """Each sends ten lines of ten metrics every two seconds, as agents do; to a gateway that has done nothing else."""
+    gateway = GatewayProcess(engine)
+    try:
+        return _measure_agents(gateway, agents, seconds)
+    finally:
+        gateway.kill()
+
+
+def _measure_agents(gateway: GatewayProcess, agents: int, seconds: float) -> Table:
     body = make_lines(0, 10, random.Random(2))
     name = FileName("training", 1, "20261118_060000", rank=0).jsonl
-    pauses: list[float] = []
+    clients = [FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN")) for _ in range(agents)]
+    offsets = [0] * agents
+    waited: list[float] = []
     late = 0
 
-    def ship(number: int) -> None:
+    def send(number: int) -> None:
         nonlocal late
-        client = FarGateway(GatewayAccess(gateway.address, "env:NO_TOKEN"))
-        run, offset = f"20261118-{number:06d}-agent-aaaa", 0
+        sent = time.perf_counter()
+        try:
+            frame = Frame(name, "lines", body, offsets[number])
+            clients[number].send("agents", f"20261118-{number:06d}-agent-aaaa", [frame])
+            offsets[number] += len(body)
+            waited.append(time.perf_counter() - sent)
+        except NotNow:
+            late += 1
+
+    def ship(number: int) -> None:
         due = began + 2.0 * number / agents
         while due < began + seconds:
-            time.sleep(max(due - time.perf_counter(), client.wait, 0.0))
-            sent = time.perf_counter()
-            try:
-                client.send("agents", run, [Frame(name, "lines", body, offset)])
-                offset += len(body)
-                pauses.append(time.perf_counter() - sent)
-            except NotNow:
-                late += 1
+            time.sleep(max(due - time.perf_counter(), clients[number].wait, 0.0))
+            send(number)
             due = max(due + 2.0, time.perf_counter())
 
-    before, began = gateway_cpu(gateway), time.perf_counter()
     with ThreadPoolExecutor(agents) as pool:
+        began = time.perf_counter()
+        list(pool.map(send, range(agents)))  # of runs that this gateway has never heard of, all at once
+        first = time.perf_counter() - began
+        waited.clear()
+        before, began = gateway_cpu(gateway), time.perf_counter()
         list(pool.map(ship, range(agents)))
     passed, cpu = time.perf_counter() - began, gateway_cpu(gateway) - before
     table = Table(
         f"{agents:,} agents, a request with 100 values every 2 s each, for {seconds:g} s",
-        ["requests per second", "not taken at once", "answered within, median s", "99 %",
+        ["first request of all, s", "requests per second", "not taken at once", "answered within, median s", "99 %",
          "per second of the gateway's processor time", "gateway's memory at most, MB"],
         [],
     )  # fmt: skip
-    pauses.sort()
-    quantiles = [pauses[len(pauses) // 2], pauses[len(pauses) * 99 // 100]]
-    taken = len(pauses)
-    table.rows.append([round(taken / passed), late, *quantiles, round(taken / max(cpu, 1e-9)), gateway_memory(gateway)])
+    waited.sort()
+    quantiles = [waited[len(waited) // 2], waited[len(waited) * 99 // 100]]
+    rates = [round(len(waited) / passed), late, *quantiles, round(len(waited) / max(cpu, 1e-9))]
+    table.rows.append([first, *rates, gateway_memory(gateway)])
     return table
 
 

@@ -41,7 +41,7 @@ def test_rows_come_back_to_the_bit(engine: Engine) -> None:
     values = np.array([0.1, -0.0, 5e-324, float("nan"), float("inf"), float("-inf"), 1e308])
     types = {"name": "String", "value": "Float64", "step": "Int64"}
     columns = {"name": NASTY, "value": values, "step": np.arange(len(values)) - 2**62}
-    opened.insert_blocks("bits", types, encode_block(types, columns))
+    opened.insert_blocks("bits", types, [encode_block(types, columns)])
     found = opened.select("SELECT name, value, step FROM bits ORDER BY step")
     assert [item.decode() for item in found["name"]] == NASTY
     assert found["value"].tobytes() == values.tobytes()

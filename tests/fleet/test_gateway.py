@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import gateway as gateways
 from trainvitals.fleet import schema, tokens, wire
-from trainvitals.fleet.clickhouse import ClickHouse, EngineAway
+from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.intake import take
 from trainvitals.fleet.store import Store
@@ -209,28 +211,42 @@ def test_a_dead_engine_is_said_and_nothing_is_acknowledged(tmp_path: Path) -> No
             assert losses(Store(opened)) == [step / 7 for step in range(20)]
 
 
-class FullStore(Store):
-    """A store whose disk is full."""
-
-    def write(self, blocks: object) -> None:
-        raise EngineAway("the disk is full")
+@pytest.mark.promise("the disk of the engine is full", "agents are asked to wait, and nothing is lost or doubled")
+def test_a_full_disk_of_the_engine_is_said_and_nothing_is_acknowledged(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
+    with run_debian(small_disk) as engine:
+        opened = engine.open("fleet")
+        schema.prepare(opened)
+        with TestClient(Gateway(Store(opened), None).make_app()) as client:
+            send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+            ballast = small_disk / "ballast"
+            with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            more = Frame(NAME, "lines", lines(10, 5000), len(lines(0, 10)))
+            body = wire.encode_frames([more], compress=False)
+            answer = client.post(ADDRESS, content=body)
+            assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0, answer.text
+            assert "trainvitals_gateway_failed_writes_total 1" in client.get("/metrics").text
+            ballast.unlink()
+            assert client.post(ADDRESS, content=body).status_code == 200
+            assert losses(Store(opened)) == [step / 7 for step in range(5000)]
 
 
 def test_a_gateway_that_is_full_asks_agents_to_wait(
     store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateways, "MOST_PENDING", 10)
-    answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
-    assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
-    monkeypatch.undo()
+    gateway = Gateway(store, None)
+    body = wire.encode_frames([DOCUMENT], compress=False)
+    sealed = Frame(f"segments/{NAME[:-6]}.parquet", "segment", bytes(gateways.MOST_PENDING // 40))
+    with TestClient(gateway.make_app()) as busy:
+        with gateway._writer.reserve([sealed]):  # small on the way, and large in memory
+            answer = busy.post(ADDRESS, content=body)
+            assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
+        assert busy.post(ADDRESS, content=body).status_code == 200
     monkeypatch.setattr(gateways, "MOST_ARRIVING", 10)
     answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
     assert answer.status_code == 429 and "arrive at once" in answer.json()["error"]
-    monkeypatch.undo()
-    with TestClient(Gateway(FullStore(store.engine), None).make_app()) as full:
-        answer = full.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
-        assert answer.status_code == 503 and "disk is full" in answer.json()["error"]
-        assert "trainvitals_gateway_failed_writes_total 1" in full.get("/metrics").text
 
 
 def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import http.client
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +84,9 @@ class ClickHouse:
         """The columns of the answer: arrays, or lists of bytes; empty if there is no row."""
         return native.decode(self.execute(f"{query} FORMAT Native"))
 
-    def insert_blocks(self, table: str, types: Mapping[str, str], blocks: bytes) -> None:
-        """Blocks of rows, as `native.encode_block` makes them."""
+    def insert_blocks(self, table: str, types: Mapping[str, str], blocks: Sequence[bytes]) -> None:
+        """Blocks of rows, as `native.encode_block` makes them; sent one after the other, for together they are
+        large."""
         query = f"INSERT INTO {table} ({', '.join(types)}) FORMAT Native"
         # Of a distributed table: when this returns the rows are on their shards, not in a queue of this server.
         self._post({"query": query, "insert_distributed_sync": "1"}, blocks)
@@ -94,12 +95,13 @@ class ClickHouse:
         """A statement that names its database itself: it need not exist yet."""
         return self._post({"database": "default"}, query.encode())
 
-    def _post(self, parameters: Mapping[str, str], body: bytes) -> bytes:
+    def _post(self, parameters: Mapping[str, str], body: bytes | Sequence[bytes]) -> bytes:
         path = "/?" + urllib.parse.urlencode({"database": self.address.database, **parameters})
-        headers = {}
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        headers = {"Content-Length": str(size)}
         if self.address.user:
             # Not basic authentication: a password may hold any character.
-            headers = {"X-ClickHouse-User": self.address.user, "X-ClickHouse-Key": self.address.password}
+            headers |= {"X-ClickHouse-User": self.address.user, "X-ClickHouse-Key": self.address.password}
         for last in (False, True):
             connection = self._connect()
             reused = getattr(self._mine, "used", False)
@@ -140,13 +142,18 @@ class ClickHouse:
             self._mine.connection = None
 
 
+_DISK_IS_FULL = ("No space left on device", "Cannot write file")
+"""However an engine puts it: some of its errors on the way have no code of their own."""
+
+
 def _explain(status: int, answer: bytes) -> EngineError:
     text = answer.decode("utf-8", "replace").strip().splitlines()
     first = text[0][:300] if text else f"status {status}"
     # Too many parts, memory limit, no space, read only, shutting down, too many queries: these pass.
     passing = any(
-        f"Code: {code}" in first for code in (159, 164, 202, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 319, 999)
-    )
+        f"Code: {code}," in first
+        for code in (75, 159, 164, 202, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 319, 999)
+    ) or any(words in first for words in _DISK_IS_FULL)
     if status in (502, 503, 504) or passing:
         return EngineAway(f"the engine cannot do that now: {first}")
     return EngineError(f"the engine refused: {first}")

@@ -11,8 +11,8 @@ import asyncio
 import time
 import urllib.request
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from trainvitals.fleet.intake import End, Ends, Intake, Taken, take
 from trainvitals.fleet.quotas import OverQuota, Quotas
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
-from trainvitals.fleet.wire import TooLong, WireError
+from trainvitals.fleet.wire import Frame, TooLong, WireError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -40,6 +40,8 @@ MOST_PENDING = 256 << 20
 """Bytes of rows in memory; from there on agents are asked to come back later. Their files are the queue."""
 MOST_ARRIVING = 128 << 20
 """Bytes of requests that are being received or understood."""
+GROWTH = {"segment": 50, "lines": 6}
+"""How many times as large its rows are in memory: a value has 3 bytes in a sealed file, 26 in a line, 160 as a row."""
 WRITERS = 2
 REMEMBERED_RUNS = 10_000
 BUSY_SECONDS, AWAY_SECONDS = 2, 5
@@ -76,6 +78,7 @@ class Writer:
         self._counts = counts
         self._pending: list[tuple[Intake, asyncio.Future[None]]] = []
         self._bytes = 0
+        """Of rows that are being made, wait, or are written."""
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -89,20 +92,26 @@ class Writer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @contextmanager
+    def reserve(self, frames: Sequence[Frame]) -> Iterator[None]:
+        """Room for their rows until they are in the engine; raises Busy. There is always room for one request."""
+        size = sum(len(frame.data) * GROWTH.get(frame.kind, 1) for frame in frames)
+        if self._bytes and self._bytes + size > MOST_PENDING:
+            raise Busy("more rows are waiting than there is memory for")
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size
+
     async def write(self, intake: Intake) -> None:
-        """Returns when these rows are in the engine; raises Busy and EngineError."""
+        """Returns when these rows are in the engine; raises EngineError."""
         if not intake.blocks:
             return
-        if self._bytes + intake.bytes > MOST_PENDING:
-            raise Busy("more rows are waiting than there is memory for")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append((intake, done))
-        self._bytes += intake.bytes
         self._news.set()
-        try:
-            await done
-        finally:
-            self._bytes -= intake.bytes
+        await done
 
     async def _work(self) -> None:
         while True:
@@ -289,16 +298,20 @@ class Gateway:
         compressed = request.headers.get("content-encoding", "") == "gzip"
         day = int(time.strftime("%Y%m%d", time.gmtime()))
 
-        def work(known: Ends) -> tuple[Taken, int]:
-            plain = wire.decompress(body) if compressed else body
-            return take(list(wire.decode_frames(plain)), known, project, run, day), len(plain)
+        def unpack() -> list[Frame]:
+            return list(wire.decode_frames(wire.decompress(body) if compressed else body))
 
-        taken, size = await asyncio.to_thread(work, await self._ends.get(project, run))
-        if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
-            taken, size = await asyncio.to_thread(work, await self._ends.get(project, run, fresh=True))
-        await self._writer.write(taken.intake)
+        def work(frames: list[Frame], known: Ends) -> Taken:
+            return take(frames, known, project, run, day)
+
+        frames = await asyncio.to_thread(unpack)
+        with self._writer.reserve(frames):
+            taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run))
+            if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
+                taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run, fresh=True))
+            await self._writer.write(taken.intake)
         if self._quotas is not None and taken.intake.rows:
-            self._quotas.add(access, project, run, size)
+            self._quotas.add(access, project, run, sum(len(frame.data) for frame in frames))
         self._ends.advance(project, run, {path: end for path, end in taken.ends.items() if end != End()})
         return (409 if taken.conflicts else 200), taken.ends
 

@@ -25,7 +25,8 @@ from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 
-REQUEST_SECONDS = 60.0
+REQUEST_SECONDS = 130.0
+"""Longer than a gateway waits for its engine: what is sent again because an answer is late makes a busy one busier."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds after a failure, twice as long after each further one."""
 LONGEST_ASKED_PAUSE = 600.0

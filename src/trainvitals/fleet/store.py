@@ -50,7 +50,7 @@ class Store:
     def write(self, blocks: Mapping[str, Sequence[bytes]]) -> None:
         """Keep these rows. What says that they count comes last, so a failure on the way leaves rows that do not."""
         for table in sorted(blocks, key=lambda table: (table in _LAST, table == "ends")):
-            self.engine.insert_blocks(table, TABLES[table].columns, b"".join(blocks[table]))
+            self.engine.insert_blocks(table, TABLES[table].columns, blocks[table])
 
 
 def text(data: bytes) -> str:
