@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
@@ -22,7 +23,7 @@ from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
-from trainvitals.views.cli import gateway
+from trainvitals.views.cli import gateway, serve
 from trainvitals.views.cli.arguments import make_parser
 from trainvitals.views.cli.stack import PACKAGE_VARIABLE
 from trainvitals.views.deployment import kubernetes, rules
@@ -267,6 +268,7 @@ def test_provisioning_leads_to_the_files_of_the_stack() -> None:
 Objects = dict[tuple[str, str], dict[str, Any]]
 PROGRAMS = Path(sys.executable).parent
 CHART = DEPLOY / kubernetes.CHART
+FLEET_CHART = DEPLOY / "helm" / "trainvitals-fleet"
 IMAGE = "registry.example.com/trainvitals"
 
 
@@ -429,6 +431,111 @@ def test_helm_accepts_the_chart_and_says_what_is_wrong_with_values() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
     assert schema.keys() - {"global"} == load_all(CHART / "values.yaml")[0].keys()
     assert schema["platform"]["enum"] == [platform.name for platform in kubernetes.PLATFORMS]
+
+
+# -- the chart of a fleet
+
+
+def render_fleet(**values: str) -> subprocess.CompletedProcess[str]:
+    given = {"image.repository": IMAGE, "tokens.existingSecret": "tokens", **values}
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    return run(PROGRAMS / "helm", "template", "fleet", FLEET_CHART, "--namespace", "fleet", *words)
+
+
+def test_the_chart_of_a_fleet_fits_together_and_fits_the_schema() -> None:
+    done = render_fleet(**{"gateway.tlsSecret": "tls", "gateway.keepDays": "365", "monitor.enabled": "true"})
+    made = by_name(done.stdout)
+    for item in made.values():
+        validate(item)
+    assert {kind for kind, _ in made} == {
+        "Deployment", "StatefulSet", "Service", "Secret", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy",
+        "ServiceMonitor",
+    }  # fmt: skip
+    secrets = {name: item["data"] for (kind, name), item in made.items() if kind == "Secret"}
+    for (kind, name), item in made.items():
+        if kind not in ("Deployment", "StatefulSet"):
+            continue
+        pod = item["spec"]["template"]
+        assert item["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+        service = made["Service", name]["spec"]
+        assert service["selector"] == pod["metadata"]["labels"]
+        (container,) = pod["spec"]["containers"]
+        assert service["ports"][0]["targetPort"] in {port["name"] for port in container["ports"]}
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] and not pod["spec"]["automountServiceAccountToken"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
+        claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys() | claims
+        for volume in volumes.values():  # what the chart makes has what is mounted of it
+            secret = volume.get("secret", {})
+            if secret.get("secretName") in secrets:
+                assert {part["key"] for part in secret["items"]} <= secrets[secret["secretName"]].keys()
+    assert base64.b64decode(secrets["fleet-clickhouse"]["store"]).decode() == (
+        f"clickhouse://trainvitals:{base64.b64decode(secrets['fleet-clickhouse']['password']).decode()}"
+        "@fleet-clickhouse:8123/trainvitals"
+    )
+    allowed = made["NetworkPolicy", "fleet-clickhouse"]["spec"]["ingress"][0]["from"]
+    for part, who in zip(("gateway", "dashboard"), allowed, strict=True):
+        labels = made["Deployment", f"fleet-{part}"]["spec"]["template"]["metadata"]["labels"]
+        assert who["podSelector"]["matchLabels"] == labels
+
+
+def test_what_the_pods_of_a_fleet_start_are_commands_that_there_are() -> None:
+    """With everything switched on, the arguments are those that the commands take."""
+    values = {
+        "gateway.tlsSecret": "tls", "gateway.clientCaSecret": "ca", "gateway.keepDays": "9", "store.cluster": "prod",
+        "dashboard.hosts": "{runs.example.com}",
+    }  # fmt: skip
+    made = by_name(render_fleet(**values).stdout)
+    parsers = {
+        "gateway": make_parser("trainvitals gateway", gateway, "", gateway.ACTIONS[0]),
+        "serve": make_parser("trainvitals serve", serve, ""),
+    }
+    for name in ("gateway", "dashboard"):
+        (container,) = made["Deployment", f"fleet-{name}"]["spec"]["template"]["spec"]["containers"]
+        command, *words = container["args"]
+        given = parsers[command].parse_args(words)
+        paths = [str(value) for value in vars(given).values() if isinstance(value, Path) and value.is_absolute()]
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert len(paths) > 1 and all(any(path.startswith(f"{mount}/") for mount in mounts) for path in paths)
+    compose = load_all(DEPLOY / "fleet" / "compose.yaml")[0]["services"]
+    (taking,) = made["Deployment", "fleet-gateway"]["spec"]["template"]["spec"]["containers"]
+    flags = {word.partition("=")[0] for word in taking["args"] if word.startswith("--")}
+    assert {word.partition("=")[0] for word in compose["gateway"]["command"] if word.startswith("--")} <= flags
+    for part, image in (("clickhouse", "clickhouse"), ("victoria-metrics", "victoria-metrics")):
+        (container,) = made["StatefulSet", f"fleet-{part}"]["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == compose[image]["image"], "one version of an engine everywhere"
+
+
+def test_the_chart_of_a_fleet_takes_engines_of_ones_own_and_says_what_is_wrong() -> None:
+    done = run(
+        PROGRAMS / "helm", "lint", "--strict", FLEET_CHART,
+        "--set", f"image.repository={IMAGE}", "--set", "tokens.existingSecret=t",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    own = {"clickhouse.enabled": "false", "victoriaMetrics.enabled": "false", "dashboard.enabled": "false",
+           "gateway.replicas": "1"}  # fmt: skip
+    made = by_name(
+        render_fleet(**own, **{"store.existingSecret": "mine", "metricsUrl": "https://mimir.example"}).stdout
+    )
+    assert made.keys() == {("Deployment", "fleet-gateway"), ("Service", "fleet-gateway")}
+    pod = made["Deployment", "fleet-gateway"]["spec"]["template"]["spec"]
+    assert "--metrics=https://mimir.example" in pod["containers"][0]["args"]
+    assert "mine" in {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert "set store.existingSecret" in render_fleet(**own).stderr
+    assert "set image.repository" in render_fleet(**{"image.repository": ""}).stderr
+    assert "set tokens.existingSecret" in render_fleet(**{"tokens.existingSecret": ""}).stderr
+    for wrong in ({"gateway.replicas": "0"}, {"clickhouse.storage": "much"}, {"gatewy.replicas": "1"}):
+        assert "schema" in render_fleet(**wrong).stderr, wrong
+    schema = json.loads((FLEET_CHART / "values.schema.json").read_text())["properties"]
+    assert schema.keys() - {"global"} == load_all(FLEET_CHART / "values.yaml")[0].keys()
+
+
+def test_both_images_are_made_alike() -> None:
+    """Only what they hold and how they start differs; each is built from a folder of its own."""
+    agent, fleet = ((DEPLOY / name / "Dockerfile").read_text().splitlines() for name in ("compose", "fleet"))
+    own = ("#", "EXPOSE", "ENTRYPOINT", '    && pip install --no-cache-dir "$TRAINVITALS_PACKAGE"')
+    assert [line for line in agent if not line.startswith(own)] == [line for line in fleet if not line.startswith(own)]
 
 
 def test_every_setting_named_in_deployment_files_exists() -> None:
