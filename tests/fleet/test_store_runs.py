@@ -9,6 +9,7 @@ from engines import Engine
 from shipped import address_of, send
 from starlette.testclient import TestClient
 
+from trainvitals import runtime
 from trainvitals.errors import RunNotFound
 from trainvitals.fleet import gateway as gateways
 from trainvitals.fleet import store_documents
@@ -93,6 +94,19 @@ def test_a_run_whose_description_is_still_on_its_way_is_shown_so(store: Store) -
         send(client, address_of("vision", "20261118-060001-first-aaaa"), [Frame("status.json", "document", b"{}")])
     info = StoreRuns(store).describe("20261118-060001-first-aaaa")
     assert (info.status, info.cause_text) == ("unreadable", "run.json has not arrived yet")
+
+
+def test_a_live_run_of_another_machine_with_the_name_of_this_one_lives(store: Store) -> None:
+    """Its process is not among those of this machine, and that says nothing."""
+    run = "20261118-060001-first-aaaa"
+    process = {"pid": 2**22 + 1, "start": 1.0, "host": runtime.host_name()}
+    about = {"format": 1, "id": run, "project": "vision", "status": "running", "process": process}
+    with TestClient(Gateway(store, None).make_app()) as client:
+        send(client, address_of("vision", run), [Frame("run.json", "document", encode_line(about))])
+        assert StoreRuns(store).describe(run).status == "running"
+        # Nor can a run take the key that another one has in a list of several projects.
+        answer = client.get(address_of("other", f"vision~{run}"))
+        assert answer.status_code == 422 and "is not a name" in answer.json()["error"]
 
 
 def test_a_place_without_tables_says_what_to_do(debian: Engine) -> None:

@@ -59,7 +59,7 @@ class StoredRun:
             why = Cause(detail=f"{layout.RUN_FILE} has not arrived yet")
             return make_info(self.place, None, self.run, self.project, RunFile(), UNREADABLE, why)
         run = RunFile.parse(found)
-        status, cause = find_state(run, lambda: self.statuses)
+        status, cause = find_state(run, lambda: self.statuses, may_be_here=False)
         return make_info(self.place, None, self.run, self.project, run, status, cause)
 
 

@@ -150,6 +150,7 @@ def check_key(what: str, text: str) -> str:
         not 0 < len(text.encode("utf-8", "replace")) <= LONGEST_KEY
         or _SAFE_PART.fullmatch(text) is None
         or text in (".", "..")
+        or (what == "run" and "~" in text)  # `project~run` is how a viewer tells two projects' runs apart
     ):
         raise WireError(f"{what} {text[:50]!r} is not a name")
     return text

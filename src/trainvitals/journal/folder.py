@@ -223,11 +223,14 @@ def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | N
     return find_state(run, lambda: read_statuses(folder))
 
 
-def find_state(run: RunFile, read_all: Callable[[], list[Status]]) -> tuple[str, Cause | None]:
-    """The same from run.json and, where they are needed, what the agents reported."""
+def find_state(
+    run: RunFile, read_all: Callable[[], list[Status]], *, may_be_here: bool = True
+) -> tuple[str, Cause | None]:
+    """The same from run.json and, where they are needed, what the agents reported. A run that came from elsewhere may
+    be of another machine with the name of this one: its process is not looked for here."""
     if run.is_over:
         return run.status, run.cause
-    if run.process.is_gone:
+    if may_be_here and run.process.is_gone:
         return "crashed", Cause(kind=causes.GONE)
     for status in read_all():
         if status.attempt == run.attempt and status.state in ("stalled", "hung"):
