@@ -44,10 +44,12 @@ bench: test-venv
 bench-charts: test-venv
 	$(TEST_VENV)/bin/python benchmarks/run_charts.py
 
-# A fleet: what a gateway takes, what the store answers, and the long storm. Needs Debian's clickhouse-server.
+# A fleet: what a gateway takes, what the store answers, the long storm, and a cluster whose replicas are killed. Needs
+# Debian's clickhouse-server, and zookeeper for the last.
 bench-fleet: test-venv
 	$(TEST_VENV)/bin/python benchmarks/fleet.py
 	cd tests/fleet && PYTHONPATH=..:. ../../$(TEST_VENV)/bin/python storm.py 20 100
+	$(TEST_VENV)/bin/python tests/fleet/cluster.py
 
 # The long storms: kills, sealing and disks. QUICK=--quick for a first look.
 bench-faults: test-venv

@@ -47,7 +47,7 @@ from trainvitals.journal.folder import write_run
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.segment_writer import Lines, write_segment
-from trainvitals.views.data.run_rows import list_json
+from trainvitals.views.data.run_listing import list_json
 
 METRICS = 10
 FILE_STEPS = 65_536

@@ -44,6 +44,8 @@ class Checked:
     """Seconds during which the engine was away."""
     wrong: tuple[str, ...]
     """What was read back otherwise than it was written."""
+    settled: float = 0.0
+    """Seconds until everything could be read: a replica that was killed may have had rows that no other had yet."""
     left: str = ""
     """The project, if it could not be removed: a replica that is away does not answer."""
 
@@ -85,15 +87,24 @@ def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> Ch
         if number % 5 == 0:  # as after a gateway that was killed before it answered
             waited += _insist(write)
             repeated += 1
-    reader = StoreRuns(store, frozenset({project})).open(run)
+    seconds = time.monotonic() - started
+    wrong, settled = _compare(store, project, run, values), 0.0
+    while wrong and disturb is not None and settled < AWAY_SECONDS:
+        time.sleep(1.0)
+        settled = time.monotonic() - started - seconds
+        wrong = _compare(store, project, run, values)
+    return Checked(ROWS, seconds, repeated, waited, tuple(wrong), settled)
+
+
+def _compare(store: Store, project: str, run: str, values: list[float]) -> list[str]:
     wrong = []
-    (series,) = reader.series(["loss"])
+    (series,) = StoreRuns(store, frozenset({project})).open(run).series(["loss"])
     expected = np.array(values)
     if not np.array_equal(series.y, expected, equal_nan=True) or np.signbit(series.y[1]) != np.signbit(expected[1]):
         wrong.append(f"loss: {series.total:,} values came back of {ROWS:,}, or others than were written")
     if not np.array_equal(series.x, np.arange(ROWS)):
         wrong.append("the steps are not those that were written")
-    return Checked(ROWS, time.monotonic() - started, repeated, waited, tuple(wrong))
+    return wrong
 
 
 def _frames(values: list[float]) -> Iterator[Frame]:

@@ -258,6 +258,8 @@ def _check(arguments: argparse.Namespace) -> int:
     print(f"{found.sent_twice} pieces were sent twice, and count once")
     if found.waited:
         print(f"the engine was away for {found.waited:.1f} s in between")
+    if found.settled:
+        print(f"some of it could be read only after {found.settled:.1f} s, when a replica was back that alone had it")
     return 0
 
 
