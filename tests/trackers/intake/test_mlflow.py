@@ -30,6 +30,17 @@ with mlflow.start_run(run_name="baseline") as run:
     mlflow.set_tag("stage", "try")
     mlflow.log_text("hello", "notes/readme.txt")
     mlflow.log_dict({"a": 1}, "d.json")
+    if hasattr(mlflow, "initialize_logged_model"):  # MLflow 3
+        with open("weights.bin", "wb") as file:
+            file.write(b"weights")
+        model = mlflow.initialize_logged_model("net", params={"layers": "2"}, tags={"kind": "tiny"})
+        mlflow.MlflowClient().log_model_artifact(model.model_id, "weights.bin")
+        mlflow.finalize_logged_model(model.model_id, "READY")
+        kept = mlflow.get_logged_model(model.model_id)
+        assert (kept.name, kept.status, kept.source_run_id) == ("net", "READY", run.info.run_id), kept
+        assert kept.params["layers"] == "2" and kept.tags["kind"] == "tiny", kept
+        assert len(mlflow.search_logged_models(filter_string="name = 'net'", output_format="list")) == 1
+        assert mlflow.artifacts.load_text(f"{kept.artifact_location}/weights.bin") == "weights"
 
 client, run_id = mlflow.MlflowClient(), run.info.run_id
 found = client.get_run(run_id)
@@ -74,7 +85,7 @@ def test_a_script_after_the_documentation_logs_everything_and_reads_it_back(
         "params": {"lr": "0.1", "layers": "2", "api_key": "[redacted]"},
         "tags": {"stage": "try"},
         "history": [[step, 1 / (step + 1)] for step in range(5)],
-        "files": ["d.json", "notes", "notes/readme.txt"],
+        "files": ["d.json", *(["models"] if version == "installed" else []), "notes", "notes/readme.txt"],
         "text": "hello",
         "found": 1,
         "not_found": 0,
@@ -88,6 +99,8 @@ def test_a_script_after_the_documentation_logs_everything_and_reads_it_back(
     assert file.config == {"lr": "0.1", "layers": "2", "api_key": "[redacted]"}
     assert (reader.folder / "artifacts" / "notes" / "readme.txt").read_text() == "hello"
     assert server.log.count("registered-models/create") == 1
+    models = [path.read_bytes() for path in reader.folder.glob("artifacts/models/m-*/weights.bin")]
+    assert models == ([b"weights"] if version == "installed" else [])
 
 
 COUNTING = """
@@ -142,6 +155,23 @@ def test_a_batch_that_is_sent_again_is_taken_once_also_by_the_next_server(local:
     more = [*metrics, {"key": "loss", "value": 3, "timestamp": 2000, "step": 2}]
     assert call(server, "runs/log-batch", run_id=run, metrics=more).status_code == 200
     assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(0, 1), (1, "NaN"), (2, 3)]
+
+
+def test_a_model_outside_of_a_run_has_a_run_of_its_own_and_an_unknown_one_is_missing(local: LocalServer) -> None:
+    place = "/api/2.0/mlflow/logged-models"
+    tags = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
+    model = local.post(place, {"experiment_id": "0", "name": "net", "tags": tags}).json()["model"]
+    assert (model["info"]["status"], local.file().name) == ("LOGGED_MODEL_PENDING", "net")
+    one = f"{place}/{model['info']['model_id']}"
+    local.start()  # another server knows it too
+    bearer = {"authorization": f"Bearer {local.token}"}
+    assert local.client.delete(f"{one}/tags/a", headers=bearer).status_code == 200
+    ready = local.client.patch(one, json={"status": "LOGGED_MODEL_READY"}, headers=bearer).json()["model"]["info"]
+    assert (ready["status"], ready["tags"]) == ("LOGGED_MODEL_READY", tags[1:])
+    assert local.client.patch(one, json={"status": "GONE"}, headers=bearer).status_code == 400
+    assert local.client.delete(one, headers=bearer).status_code == 200
+    missing = local.client.get(one, headers=bearer)
+    assert (missing.status_code, missing.json()["error_code"]) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
 @pytest.mark.parametrize(

@@ -302,10 +302,10 @@ class IntakeApp:
             return _respond(_not_accepted("mlflow"))
         name = request.path_params["name"]
         if request.method == "PUT":
-            return await self._receive_file(request, intake.mlflow.find_place, name)
+            return await self._receive_file(request, intake.mlflow.artifacts.find_place, name)
         if request.method == "DELETE":
-            return _respond(await self._run(intake.mlflow.delete_artifact, name))
-        path = await self._run(intake.mlflow.find_artifact, name)
+            return _respond(await self._run(intake.mlflow.artifacts.delete, name))
+        path = await self._run(intake.mlflow.artifacts.find, name)
         if path is None:
             return _respond(IntakeAnswer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such artifact"}))
         return FileResponse(path, media_type="application/octet-stream")
