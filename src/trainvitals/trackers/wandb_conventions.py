@@ -20,6 +20,9 @@ FILES, ARTIFACTS = "files", "artifacts"
 SUMMARY = "wandb-summary.json"
 SEVERITIES = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
 """Of an alert, by its level."""
+FRAMEWORK_STEPS = ("trainer/global_step", "train/global_step")
+"""What Lightning and Transformers count the steps of everything with that they log. They define it as the step metric,
+but the client tells definitions 5 to 30 s after the first rows, and an offline run counts its rows."""
 _FILE_KINDS: Mapping[str, MediaKind] = {"image-file": "image", "images/separated": "image", "table-file": "table"}
 
 
@@ -28,6 +31,15 @@ def write_summary(folder: Path, summary: Mapping[str, Any], redacted: Iterable[s
     target = make_place(folder, FILES, SUMMARY)
     cleaned = spell_all(redact(summary, extra=redacted))
     runtime.write_atomically(target, dump_json(cleaned), run_folder.file_rights(folder))
+
+
+def find_framework_step(values: Mapping[str, Any]) -> int | None:
+    """The step of a row that a framework logged; None for any other row."""
+    for name in FRAMEWORK_STEPS:
+        step = values.get(name)
+        if isinstance(step, (int, float)) and abs(step) < 2**53 and step == int(step):
+            return int(step)
+    return None
 
 
 class NamedFile(NamedTuple):

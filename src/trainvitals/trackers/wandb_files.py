@@ -27,7 +27,7 @@ from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
 from trainvitals.trackers.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
 from trainvitals.trackers.run_writing import NO_TIME, About
-from trainvitals.trackers.wandb_conventions import SEVERITIES, list_files
+from trainvitals.trackers.wandb_conventions import SEVERITIES, find_framework_step, list_files
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 << 10
@@ -271,6 +271,8 @@ class _Reading:
         if step is None:
             inner = next((as_bytes(value) for number, _, value, _ in read_fields(data) if number == 2), b"")
             step = next((signed(as_int(value)) for number, _, value, _ in read_fields(inner) if number == 1), None)
+        if (counted := find_framework_step(values)) is not None:
+            step = counted
         seconds = float(moment) if isinstance(moment, (int, float)) else None
         self._time = seconds or self._time
         row: dict[str, Any] = {}

@@ -30,7 +30,7 @@ import math, sys
 import wandb
 
 with wandb.init(
-    project="animals", id="abc123", name="baseline", notes="first try", tags=["small"],
+    project="animals", id="abc123", name="baseline", notes="first try", tags=["small"], group="seeds", job_type="train",
     config={"lr": 0.1, "model": {"layers": 2}, "api_key": "sk-proj-abcdefghij0123456789abcdefghij"},
 ) as run:
     for step in range(20):
@@ -44,7 +44,8 @@ with wandb.init(
     artifact = wandb.Artifact("dataset", type="dataset")
     artifact.add_file("weights.txt")
     run.log_artifact(artifact)
-    print("trained")
+    artifact.wait()
+    print("trained", artifact.name)
 """
 
 
@@ -60,7 +61,12 @@ def test_a_script_after_the_documentation_logs_everything(
     assert [row["loss"] for row in rows] == [1 / (step + 1) for step in range(20)]
     assert [row["odd"] for row in rows] == ["NaN" if step % 2 else step for step in range(20)]
     assert {row["top"] for row in rows} == {"Infinity"} and [row["acc.train"] for row in rows] == list(range(20))
-    assert (file.name, file.project, file.notes, file.tags) == ("baseline", "animals", "first try", ("small",))
+    assert (file.name, file.project, file.notes, file.tags) == (
+        "baseline",
+        "animals",
+        "first try",
+        ("seeds", "small", "train"),
+    )
     assert file.config == {"lr": 0.1, "model": {"layers": 2}, "api_key": "[redacted]"}
     assert (file.status, file.exit_code, file.last_step) == ("finished", 0, 19)
     (alert,) = [event for event in reader.events() if event.event == "wandb_alert"]
@@ -68,7 +74,7 @@ def test_a_script_after_the_documentation_logs_everything(
     assert (reader.folder / "files" / "weights.txt").read_text() == "weights"
     assert [path.read_text() for path in reader.folder.glob("artifacts/dataset/*/weights.txt")] == ["weights"]
     assert json.loads((reader.folder / "files" / "wandb-summary.json").read_text())["best"] == 0.05
-    assert "trained" in next(reader.folder.glob("console.*.log")).read_text()
+    assert "trained dataset:v0" in next(reader.folder.glob("console.*.log")).read_text()
     assert version != "installed" or "system" in reader.tables(), "older clients measure after 10 s at the earliest"
     assert "sk-proj" not in "".join(
         path.read_text(errors="replace") for path in reader.folder.rglob("*.*") if path.is_file()
@@ -242,7 +248,25 @@ run.finish()
     assert [row["step"] for row in server.run().rows()] == [0, 10, 20]
 
 
+def test_the_address_that_the_client_prints_leads_to_the_run(server: Server, tmp_path: Path) -> None:
+    printed = run_client(tmp_path / "work", "import wandb\nprint(wandb.init(project='p').url)", server.client_env)
+    bearer = {"authorization": f"Bearer {server.token}"}
+    answer = httpx.get(printed.strip(), headers=bearer, timeout=PATIENCE)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/#/run/{server.run().folder.name}")
+    assert httpx.get(f"{printed.strip()}x", headers=bearer, timeout=PATIENCE).status_code == 404
+    assert httpx.get(printed.strip(), timeout=PATIENCE).status_code == 401
+
+
 # -- requests that a client does not send, or not so
+
+
+@pytest.mark.parametrize("counter", ["trainer/global_step", "train/global_step"])
+def test_what_a_framework_counts_with_is_the_step_before_its_definition_comes(counter: str, local: LocalServer) -> None:
+    upsert(local, "r", host="vm")
+    stream(local, "r", {"wandb-history.jsonl": (0, [json.dumps({"_step": 0, "loss": 1, counter: 50})])})
+    upsert(local, "r", config=json.dumps({"_wandb": {"value": {"m": [{"1": counter}, {"2": "*", "5": 1}]}}}))
+    stream(local, "r", {"wandb-history.jsonl": (1, [json.dumps({"_step": 1, "loss": 2, counter: 100})])})
+    assert [row["step"] for row in local.run().rows()] == [50, 100]
 
 
 def test_a_metric_that_began_before_its_definition_came_goes_on_as_it_began(local: LocalServer) -> None:

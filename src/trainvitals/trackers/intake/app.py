@@ -30,7 +30,7 @@ from trainvitals.journal.encoding import dump_json
 from trainvitals.journal.layout import RUN_FILE
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
-from trainvitals.trackers.intake import mlflow, otlp, wandb
+from trainvitals.trackers.intake import mlflow, otlp, wandb, wandb_references
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter
 from trainvitals.trackers.intake.keys import PROGRAM_PATH, make_key, make_program_path
 from trainvitals.trackers.intake.runs import CapturedProgram, IntakeRuns
@@ -121,7 +121,7 @@ class Intake:
 
     def sweep(self) -> None:
         """End the runs whose clients are gone."""
-        self.runs.end_quiet(wandb.TOOL, wandb.SILENT_SECONDS, "crashed", Cause(kind=GONE))
+        self.runs.end_quiet(wandb_references.TOOL, wandb.SILENT_SECONDS, "crashed", Cause(kind=GONE))
         self.runs.end_quiet(otlp.TOOL, otlp.SILENT_SECONDS, "finished", None)
 
 
@@ -163,7 +163,7 @@ class IntakeApp:
         routes = [
             Route(prefix + "/graphql", self._guard(self._graphql), methods=["POST"]),
             Route(prefix + stream, self._guard(self._stream), methods=["POST"]),
-            Route(prefix + upload, self._guard(self._upload_wandb, signed=True), methods=["PUT"]),
+            Route(prefix + upload, self._guard(self._wandb_file, signed=True), methods=["GET", "PUT"]),
             Route(prefix + "/v1/metrics", self._guard(self._metrics), methods=["POST"]),
             Route(prefix + artifact, self._guard(self._artifact), methods=["GET", "PUT", "DELETE"]),
             Route(prefix + "/api/{path:path}", self._guard(self._mlflow), methods=["GET", "POST", "PATCH", "DELETE"]),
@@ -182,6 +182,14 @@ class IntakeApp:
     def owns(path: str) -> bool:
         """Whether a request to this path is one of a client, and not of the dashboard."""
         return path in _PATHS or path.startswith(_PREFIXES)
+
+    async def find_folder(self, entity: str, project: str, run_id: str) -> Path | None:
+        """Of the run that a W&B client calls so: the client prints an address with these names."""
+        served = self._served
+        if served is None or served.wandb is None:
+            return None
+        found: Path | None = await self._run(served.wandb.find_folder, entity, project, run_id)
+        return found
 
     async def close(self) -> None:
         """Close what is open; the runs stay as they are, for the next server."""
@@ -283,11 +291,16 @@ class IntakeApp:
         async with self._room.receive(request) as body:
             return _respond(await self._run(intake.wandb.answer_stream, *names, body))
 
-    async def _upload_wandb(self, intake: Intake, request: Request) -> Response:
+    async def _wandb_file(self, intake: Intake, request: Request) -> Response:
         if intake.wandb is None:
             return _respond(_not_accepted("wandb"))
         names = [request.path_params[name] for name in ("entity", "project", "run", "name")]
-        return await self._receive_file(request, intake.wandb.find_place, *names)
+        if request.method == "PUT":
+            return await self._receive_file(request, intake.wandb.find_place, *names)
+        path = await self._run(intake.wandb.find_file, *names)
+        if path is None:
+            return _respond(IntakeAnswer(404, _refusal("no such file")))
+        return FileResponse(path, media_type="application/octet-stream")
 
     async def _mlflow(self, intake: Intake, request: Request) -> Response:
         if intake.mlflow is None:

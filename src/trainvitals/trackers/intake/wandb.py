@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -23,15 +23,12 @@ from trainvitals.journal.media import OverLimit
 from trainvitals.trackers.intake import wandb_lines
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
-from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, make_place
+from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, find_below, make_place
+from trainvitals.trackers.intake.wandb_artifacts import WandbArtifacts
+from trainvitals.trackers.intake.wandb_references import ENTITY, PROJECT, TOOL, RunReference, read_texts, refer
 from trainvitals.trackers.run_writing import About
 from trainvitals.trackers.wandb_conventions import ARTIFACTS, FILES, SEVERITIES, SUMMARY, list_files, write_summary
 
-TOOL = "wandb"
-ENTITY = "trainvitals"
-"""For a client that names none."""
-PROJECT = "uncategorized"
-"""W&B's own word for no project."""
 SILENT_SECONDS = 300.0
 """A client sends something every 30 s as long as it lives."""
 LIVE_SECONDS = 40.0
@@ -59,16 +56,8 @@ _INTROSPECTION = {
 }
 
 
-class _Reference(NamedTuple):
-    """How a client names a run."""
-
-    entity: str
-    project: str
-    run: str
-
-    @property
-    def key(self) -> str:
-        return "/".join(self)
+_Operation = Callable[[Mapping[str, Any], str], Any]
+"""Given its variables and the address under which the client reached us."""
 
 
 class Wandb:
@@ -79,6 +68,32 @@ class Wandb:
         self._signer = signer
         self._report_once = report_once
         self._resuming: dict[str, float] = {}
+        self._artifacts = WandbArtifacts(runs, self._upload_url)
+        self._operations: Mapping[str, _Operation] = {
+            "Viewer": self._viewer,
+            "UpsertBucket": self._upsert,
+            "RunResumeStatus": self._resume_status,
+            "RunStoppedStatus": self._stopped_status,
+            "NotifyScriptableRunAlert": self._alert,
+            "CreateRunFiles": self._run_files,
+            "RunUploadUrls": self._upload_urls,
+            "CreateArtifact": self._artifacts.create,
+            "CreateArtifactManifest": self._artifacts.create_manifest,
+            "UpdateArtifactManifest": self._artifacts.update_manifest,
+            "CreateArtifactFiles": self._artifacts.create_files,
+            "CommitArtifact": self._artifacts.commit,
+            "ArtifactByID": self._artifacts.find,
+            "ArtifactByIDShort": self._artifacts.find,
+            "ArtifactManifest": self._artifacts.find_manifest,
+            "ArtifactType": self._artifacts.find_none,
+            "ServerInfo": self._server_info,
+            "ServerFeaturesQuery": self._server_info,
+            "InputFields": self._nothing_offered,
+            "TypeFields": self._nothing_offered,
+            "TypeInfo": self._nothing_offered,
+            "OrganizationCoreWeaveOrganizationID": self._organization,
+            "MarkRunFilesUploaded": self._succeed,
+        }
 
     # -- GraphQL
 
@@ -93,15 +108,15 @@ class Wandb:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError):
             return IntakeAnswer(400, {"data": None, "errors": [{"message": "the body is not a GraphQL request"}]})
-        handler = _OPERATIONS.get(operation[:1].upper() + operation[1:])
+        handler = self._operations.get(operation[:1].upper() + operation[1:])
         if operation.startswith("ProbeServer"):
-            handler = Wandb._nothing_offered
+            handler = self._nothing_offered
         if handler is None:
             self._report_once(f"W&B's operation {operation[:80]} is not supported: answered with an error")
             message = f"trainvitals does not support the operation {operation[:80]}"
             return IntakeAnswer(200, {"data": None, "errors": [{"message": message}]})
         try:
-            return IntakeAnswer(200, {"data": handler(self, {**variables, **given}, base)})
+            return IntakeAnswer(200, {"data": handler({**variables, **given}, base)})
         except (JournalError, OSError, BadName, TypeError, ValueError) as error:
             return IntakeAnswer(200, {"data": None, "errors": [{"message": f"{operation}: {error}"[:500]}]})
 
@@ -110,7 +125,7 @@ class Wandb:
         return {"viewer": {**viewer, "admin": False, "teams": {"edges": []}}, **self._server_info(given, base)}
 
     def _upsert(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(given, run=given.get("name"))
+        reference = refer(given, run=given.get("name"))
         begins = given.get("host") is not None or given.get("program") is not None
         with self._runs.hold(TOOL, reference.key) as known:
             inserted = known is None
@@ -123,7 +138,7 @@ class Wandb:
                 run.tables["host"] = host
             return {"upsertBucket": {"bucket": _describe_bucket(run, reference), "inserted": inserted}}
 
-    def _begin_again(self, run: IntakeRun, reference: _Reference) -> _Reference:
+    def _begin_again(self, run: IntakeRun, reference: RunReference) -> RunReference:
         """A client begins with an id that is known: it goes on with that run, or starts it over, or, if another client
         is still at it, gets a run of its own under another id."""
         resumes = time.monotonic() - self._resuming.pop(reference.key, -RESUME_SECONDS) < RESUME_SECONDS
@@ -154,7 +169,7 @@ class Wandb:
             run.tables.pop("steps", None)
 
     def _resume_status(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(given, run=given.get("name"))
+        reference = refer(given, run=given.get("name"))
         model = {"id": reference.project, "name": reference.project, "entity": _describe_entity(reference)}
         with self._runs.hold(TOOL, reference.key) as run:
             if run is None:
@@ -176,12 +191,12 @@ class Wandb:
         return {"model": {**model, "bucket": bucket}}
 
     def _stopped_status(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(given, run=given.get("runId"))
+        reference = refer(given, run=given.get("runId"))
         with self._runs.hold(TOOL, reference.key) as run:
             return {"project": {"run": {"stopped": run is not None and run.is_stop_requested}}}
 
     def _alert(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(given, run=given.get("runName"))
+        reference = refer(given, run=given.get("runName"))
         title, text = str(given.get("title") or ""), str(given.get("text") or "")
         severity = SEVERITIES.get(str(given.get("severity")), "info")
         message = f"{title}: {text}" if text and text != title else title
@@ -194,21 +209,22 @@ class Wandb:
     # -- files
 
     def _run_files(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(given, run=given.get("run"))
+        reference = refer(given, run=given.get("run"))
         files = [
-            {"name": name, "uploadUrl": self._upload_url(base, reference, name)} for name in _texts(given.get("files"))
+            {"name": name, "uploadUrl": self._upload_url(base, reference, name)}
+            for name in read_texts(given.get("files"))
         ]
         return {"createRunFiles": {"runID": reference.key, "uploadHeaders": [], "files": files}}
 
     def _upload_urls(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer({**given, "project": given.get("name")}, run=given.get("run"))
+        reference = refer({**given, "project": given.get("name")}, run=given.get("run"))
         edges = [
             {"node": {"name": name, "url": self._upload_url(base, reference, name), "updatedAt": None}}
-            for name in _texts(given.get("files"))
+            for name in read_texts(given.get("files"))
         ]
         return {"model": {"bucket": {"id": reference.key, "files": {"uploadHeaders": [], "edges": edges}}}}
 
-    def _upload_url(self, base: str, reference: _Reference, name: str) -> str:
+    def _upload_url(self, base: str, reference: RunReference, name: str) -> str:
         path = f"/wandb-files/{reference.key}/{name}"
         return base + self._signer.sign(path)
 
@@ -217,75 +233,24 @@ class Wandb:
         if name in DROPPED_FILES:
             return None
         top, _, rest = str(clean_path(name)).partition("/")
-        with self._runs.hold(TOOL, _Reference(entity, project, run_id).key) as run:
+        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
             if run is None:
                 raise BadName("there is no such run")
             if top in (layout.MEDIA, ARTIFACTS) and rest:
                 return make_place(run.folder, top, rest)
             return make_place(run.folder, FILES, name)
 
-    # -- artifacts: plain files, in a folder of the run
+    def find_file(self, entity: str, project: str, run_id: str, name: str) -> Path | None:
+        """A file that was uploaded, for a client that wants it back."""
+        top, _, rest = name.partition("/")
+        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
+            found = find_below(run.folder, top, rest) if run is not None and top == ARTIFACTS and rest else None
+        return found if found is not None and found.is_file() else None
 
-    def _create_artifact(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = _refer(
-            {"entity": given.get("entityName"), "project": given.get("projectName")}, run=given.get("runName")
-        )
-        collection = _as_part(
-            str(
-                next(iter(_texts(given.get("artifactCollectionNames"))), "")
-                or given.get("artifactCollectionName")
-                or "artifact"
-            )
-        )
-        version = _as_part(str(given.get("digest") or secrets.token_hex(8)))[:16]
-        artifact = f"{reference.key}/{ARTIFACTS}/{collection}/{version}"
-        made = {
-            "id": artifact,
-            "digest": given.get("digest"),
-            "state": "PENDING",
-            "artifactSequence": {"id": collection, "name": collection, "latestArtifact": None},
-        }
-        return {"createArtifact": {"artifact": made}}
-
-    def _create_manifest(self, given: Mapping[str, Any], base: str) -> Any:
-        artifact = str(given.get("artifactID"))
-        url = self._artifact_url(base, artifact, "manifest.json")
-        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
-        return {"createArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
-
-    def _update_manifest(self, given: Mapping[str, Any], base: str) -> Any:
-        artifact = str(given.get("artifactManifestID"))
-        url = self._artifact_url(base, artifact, "manifest.json")
-        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
-        return {"updateArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
-
-    def _create_artifact_files(self, given: Mapping[str, Any], base: str) -> Any:
-        edges = []
-        for item in given.get("artifactFiles") or ():
-            artifact, name = str(item.get("artifactID")), str(item.get("name"))
-            node: dict[str, Any] = {
-                "id": f"{artifact}/{name}",
-                "name": name,
-                "displayName": name,
-                "storagePath": None,
-                "uploadUrl": self._artifact_url(base, artifact, name),
-                "uploadHeaders": [],
-                "uploadMultipartUrls": None,
-                "artifact": {"id": artifact},
-            }
-            edges.append({"node": node})
-        return {"createArtifactFiles": {"files": {"edges": edges}}}
-
-    def _commit_artifact(self, given: Mapping[str, Any], base: str) -> Any:
-        artifact = str(given.get("artifactID"))
-        return {"commitArtifact": {"artifact": {"id": artifact, "digest": artifact.rpartition("/")[2]}}}
-
-    def _artifact_url(self, base: str, artifact: str, name: str) -> str:
-        entity, project, run_id, rest = (*artifact.split("/", 3), "", "", "")[:4]
-        return self._upload_url(base, _Reference(entity, project, run_id), f"{rest}/{name}")
-
-    def _describe_no_artifact(self, given: Mapping[str, Any], base: str) -> Any:
-        return {"project": {"artifact": None, "artifactType": None}}
+    def find_folder(self, entity: str, project: str, run_id: str) -> Path | None:
+        """Of the run whose page a client names."""
+        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
+            return run.folder if run is not None else None
 
     # -- answers that never change
 
@@ -296,7 +261,7 @@ class Wandb:
 
     def _nothing_offered(self, given: Mapping[str, Any], base: str) -> Any:
         """Of the types that a client asks about: what the server says of itself, and no optional field."""
-        return {**dict.fromkeys(_TYPES, _as_fields()), **_INTROSPECTION}
+        return {**dict.fromkeys(_TYPES, _as_fields()), **_INTROSPECTION, "__type": None}
 
     def _organization(self, given: Mapping[str, Any], base: str) -> Any:
         return {"entity": {"organization": None}}
@@ -315,7 +280,7 @@ class Wandb:
         except ValueError:
             return IntakeAnswer(400, {"error": "the body is not JSON"})
         files = request.get("files")
-        with self._runs.hold(TOOL, _Reference(entity, project, run_id).key) as run:
+        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
             if run is None:
                 return IntakeAnswer(404, {"error": f"no run {run_id[:100]} in project {project[:100]}"})
             run.tables["heard"] = time.monotonic()
@@ -410,46 +375,6 @@ def _keep_media(run: IntakeRun, media: wandb_lines.LoggedMedia, line: wandb_line
         run.media.append("wandb.jsonl", row)
 
 
-_Handler = Callable[[Wandb, Mapping[str, Any], str], Any]
-_OPERATIONS: Mapping[str, _Handler] = {
-    "Viewer": Wandb._viewer,
-    "UpsertBucket": Wandb._upsert,
-    "RunResumeStatus": Wandb._resume_status,
-    "RunStoppedStatus": Wandb._stopped_status,
-    "NotifyScriptableRunAlert": Wandb._alert,
-    "CreateRunFiles": Wandb._run_files,
-    "RunUploadUrls": Wandb._upload_urls,
-    "CreateArtifact": Wandb._create_artifact,
-    "CreateArtifactManifest": Wandb._create_manifest,
-    "UpdateArtifactManifest": Wandb._update_manifest,
-    "CreateArtifactFiles": Wandb._create_artifact_files,
-    "CommitArtifact": Wandb._commit_artifact,
-    "ArtifactType": Wandb._describe_no_artifact,
-    "ServerInfo": Wandb._server_info,
-    "ServerFeaturesQuery": Wandb._server_info,
-    "InputFields": Wandb._nothing_offered,
-    "TypeFields": Wandb._nothing_offered,
-    "OrganizationCoreWeaveOrganizationID": Wandb._organization,
-    "MarkRunFilesUploaded": Wandb._succeed,
-}
-
-
-def _refer(given: Mapping[str, Any], run: object) -> _Reference:
-    entity = given.get("entity") or given.get("entityName") or ENTITY
-    project = given.get("project") or given.get("projectName") or given.get("modelName") or PROJECT
-    name = run if isinstance(run, str) and run else secrets.token_hex(4)
-    return _Reference(_as_part(str(entity)), _as_part(str(project)), _as_part(name))
-
-
-def _as_part(text: str) -> str:
-    """As a part of an address: W&B's own names have none of these letters."""
-    return re.sub(r"[/\\\x00-\x1f\x7f]", "-", text)[:128] or "-"
-
-
-def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
 def _read_config(text: object) -> dict[str, Any]:
     """Each key of W&B's configuration with its value."""
     try:
@@ -460,15 +385,16 @@ def _read_config(text: object) -> dict[str, Any]:
     return {key: item["value"] if isinstance(item, dict) and "value" in item else item for key, item in found.items()}
 
 
-def _read_about(given: Mapping[str, Any], reference: _Reference) -> About:
+def _read_about(given: Mapping[str, Any], reference: RunReference) -> About:
     config = _read_config(given.get("config"))
     config.pop("_wandb", None)
     program = given.get("program")
+    grouped = [text for key in ("groupName", "jobType") if isinstance(text := given.get(key), str) and text]
     return About(
         name=str(given.get("displayName") or ""),
         project="" if reference.project == PROJECT else reference.project,
         config=config or None,
-        tags=tuple(_texts(given.get("tags"))),
+        tags=(*read_texts(given.get("tags")), *grouped),
         notes=str(given.get("notes") or ""),
         host=str(given.get("host") or ""),
         command=program if isinstance(program, str) else None,
@@ -476,11 +402,11 @@ def _read_about(given: Mapping[str, Any], reference: _Reference) -> About:
     )
 
 
-def _describe_entity(reference: _Reference) -> dict[str, str]:
+def _describe_entity(reference: RunReference) -> dict[str, str]:
     return {"id": reference.entity, "name": reference.entity}
 
 
-def _describe_bucket(run: IntakeRun, reference: _Reference) -> dict[str, Any]:
+def _describe_bucket(run: IntakeRun, reference: RunReference) -> dict[str, Any]:
     config = {key: {"value": value} for key, value in (run.file.config or {}).items()}
     return {
         "id": reference.key,

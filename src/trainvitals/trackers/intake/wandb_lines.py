@@ -18,6 +18,7 @@ import orjson
 
 from trainvitals.journal.encoding import NONFINITE, format_time
 from trainvitals.journal.histograms import Histogram, from_other
+from trainvitals.trackers.wandb_conventions import find_framework_step
 
 LONGEST_NAME = 500
 MOST_DEPTH = 20
@@ -91,7 +92,10 @@ class StepMetrics:
                 self._patterns.append((pattern, step))
 
     def find_step(self, values: Mapping[str, Any]) -> int | None:
-        """The step of a row, if all its metrics that have a step metric have the same, and the row has it too."""
+        """The step of a row, if all its metrics that have a step metric have the same, and the row has it too. What a
+        framework counts with is the step from the first row on, also before its definition comes."""
+        if (counted := find_framework_step(values)) is not None:
+            return counted
         if not self._exact and not self._patterns:
             return None
         found = {name: step for name in values if (step := self._find(name)) is not None and step != name}

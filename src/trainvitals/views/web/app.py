@@ -11,13 +11,14 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import iterate_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from trainvitals.analysis.prices import NO_PRICES, Prices
@@ -78,6 +79,8 @@ def make_app(
     routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
     routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
     routes.append(Route(f"{PREFIX}/reader", FarQuestions(far).answer, methods=["POST"]))
+    if intake is not None:
+        routes.append(Route("/{entity}/{project}/runs/{run}", functools.partial(_lead_to_run, intake)))
     routes += _page_routes()
     app = Starlette(
         routes=routes,
@@ -85,6 +88,15 @@ def make_app(
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_crash},
     )
     return Gate(app, door or Door(), intake)
+
+
+async def _lead_to_run(intake: IntakeApp, request: Request) -> Response:
+    """The address that a W&B client prints leads to the page of its run."""
+    names = [request.path_params[name] for name in ("entity", "project", "run")]
+    folder = await intake.find_folder(*names)
+    if folder is None:
+        return _complain(404, f"no run '{names[-1][:80]}' of a W&B client", "the dashboard is at /")
+    return RedirectResponse(f"/#/run/{quote(folder.name, safe='')}", 303, headers={"cache-control": "no-store"})
 
 
 def _warm_up(runs: SharedRuns) -> None:
