@@ -20,8 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from trainvitals.journal.encoding import NONFINITE, parse_time
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.trackers.cells import find_separator, is_missing, read_number
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import NO_TIME, About
 
@@ -35,7 +36,6 @@ TIMES = ("timestamp", "_timestamp", "time", "wall_time", "datetime", "date", "cr
 RUNS = ("run", "run_id", "run_name", "experiment")
 METRICS = ("metric", "metric_name", "tag", "key", "name", "attribute_path")
 VALUES = ("value", "float_value")
-_MISSING = ("", "na", "n/a", "none", "null", "-")
 _EARLIEST, _LATEST = 3e8, 1e11
 """Seconds since 1970 that can be a time; more are milliseconds, fewer are seconds since the start."""
 
@@ -94,7 +94,7 @@ def read_row(row: Row, columns: Columns, left_out: Counter[str]) -> tuple[int, A
     if columns.metric is not None and columns.value is not None:
         value = read_number(row.get(columns.value))
         values = {} if value is None else {str(row.get(columns.metric)): value}
-        if value is None and not _is_missing(row.get(columns.value)):
+        if value is None and not is_missing(row.get(columns.value)):
             left_out["values that are not numbers"] += 1
     else:
         taken = {columns.step, columns.run, columns.time if micros != NO_TIME else None}
@@ -105,31 +105,12 @@ def read_row(row: Row, columns: Columns, left_out: Counter[str]) -> tuple[int, A
             number = read_number(item)
             if number is not None:
                 values[name.strip()] = number
-            elif not _is_missing(item):
+            elif not is_missing(item):
                 left_out[f"values of '{name.strip()}' that are not numbers"] += 1
     whole = step is not None and math.isfinite(step) and step == int(step)
     if step is not None and not whole and columns.step is not None:
         values[columns.step.strip()] = step  # half an epoch is no step
     return micros, int(step) if step is not None and whole else None, values
-
-
-def _is_missing(item: object) -> bool:
-    return item is None or (isinstance(item, str) and item.strip().lower() in _MISSING)
-
-
-def read_number(item: object) -> float | None:
-    """None for what is missing or is no number."""
-    if isinstance(item, (int, float)):
-        return item
-    if not isinstance(item, str):
-        return None
-    text = item.strip()
-    if text in NONFINITE:
-        return NONFINITE[text]
-    try:
-        return float(text) if "_" not in text else None
-    except ValueError:
-        return {"true": 1.0, "false": 0.0}.get(text.lower())
 
 
 def read_micros(item: object) -> int:
@@ -199,11 +180,11 @@ class CsvTable:
 
     def columns(self) -> Sequence[str]:
         header = self.mark()
-        return next(csv.reader([header], delimiter=_find_separator(header)), [])
+        return next(csv.reader([header], delimiter=find_separator(header)), [])
 
     def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         header = self.mark()
-        separator = _find_separator(header)
+        separator = find_separator(header)
         names = next(csv.reader([header], delimiter=separator), [])
         skip = 0
         if mark != header or not after.offset:
@@ -219,10 +200,6 @@ class CsvTable:
             cells = next(csv.reader([text.rstrip("\r\n")], delimiter=separator), [])
             if cells:
                 yield place, dict(zip(names, cells, strict=False))
-
-
-def _find_separator(header: str) -> str:
-    return max(",;\t|", key=header.count)
 
 
 class JsonTable:

@@ -64,8 +64,10 @@ def test_a_row_of_a_stream_is_printed_before_the_next_one_comes() -> None:
     assert process.returncode == 0
 
 
-def test_the_only_column_with_numbers_need_not_be_named(machine: Any, tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text(as_csv(make_rows()), encoding="utf-8")
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_only_column_with_numbers_need_not_be_named(separator: str, machine: Any, tmp_path: Path) -> None:
+    rows = [[cell.replace(",", "") for cell in row] for row in make_rows()]
+    (tmp_path / "table.csv").write_text(as_csv(rows).replace(",", separator), encoding="utf-8")
     assert "row 800" in machine.run("detect", "--csv", str(tmp_path / "table.csv")).stdout
 
 

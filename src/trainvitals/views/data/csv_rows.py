@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,8 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from trainvitals.errors import TrainvitalsError
-
-_MISSING = frozenset({"", "na", "n/a", "null", "none"})
+from trainvitals.trackers.cells import find_separator, is_missing, read_number
 
 
 @contextmanager
@@ -32,7 +32,9 @@ def read_rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
     """The header, then every row that is not empty. Raises TrainvitalsError if there is no header."""
     empty = True
     try:
-        for row in csv.reader(lines):
+        rest = iter(lines)
+        first = next((line for line in rest if line.strip()), "")
+        for row in csv.reader(itertools.chain([first], rest), delimiter=find_separator(first)):
             if row:
                 yield [cell.strip() for cell in row] if empty else row
                 empty = False
@@ -44,10 +46,4 @@ def read_rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
 
 def parse_number(cell: str) -> float | None:
     """NaN for a missing value, None for what is not a number."""
-    text = cell.strip()
-    if text.lower() in _MISSING:
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return math.nan if is_missing(cell) else read_number(cell)
