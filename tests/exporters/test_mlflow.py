@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes seconds to draw, and is the subject of other tests."""
-    monkeypatch.setattr(MlflowMirror, "_send_report", lambda mirror, artifacts: None)
+    monkeypatch.setattr(MlflowMirror, "_send_report", lambda mirror: None)
 
 
 def open_mirror(run: RunDescription, target: str) -> MlflowMirror:

@@ -8,6 +8,7 @@ after a crash.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import posixpath
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trainvitals import http_client
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.exporters.child import Child, child_environment
+from trainvitals.exporters.mirrored_media import MediaNews
 from trainvitals.exporters.mirroring import (
     MirrorState,
     RunNews,
@@ -36,8 +38,10 @@ from trainvitals.exporters.mirroring import (
 )
 from trainvitals.exporters.mlflow_store import STORE
 from trainvitals.exporters.rows import RowsRefused, RunDescription, RunEnd, RunRow, TryLater
+from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time, spell
+from trainvitals.journal.media import read_media
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 
@@ -206,6 +210,7 @@ class MlflowMirror:
         self._api: MlflowApi | None = None
         self._server: HttpServer | StoreServer | None = None
         self._state: MirrorState | None = None
+        self._artifacts = ""
         self.link: str | None = None
 
     def open(self, run: RunDescription) -> None:
@@ -219,6 +224,7 @@ class MlflowMirror:
         self._state = MirrorState(run.folder, "mlflow", self._target)
         try:
             self._find_run()
+            self._media = MediaNews(run, self._state)
             self._state.save()
         except BaseException:
             self._let_go()
@@ -231,6 +237,7 @@ class MlflowMirror:
         metrics = [metric for row in self._opened.select_new(rows) for metric in self._read_metrics(row)]
         for piece in _pieces(metrics, MOST_METRICS):
             self._log_metrics(piece)
+        self._send_media()
         self._opened.mark_written(rows)
         self._opened.save()
 
@@ -239,10 +246,12 @@ class MlflowMirror:
             self._describe()
             ended = parse_time(self._run.read_about().ended)
             update = {"status": ENDS.get(end.status, "FAILED"), "end_time": _milliseconds(ended or self._began)}
-            info = self._call("runs/update", {"run_id": self._id, **update})["run_info"]
+            self._call("runs/update", {"run_id": self._id, **update})
             if end.cause is not None:
                 self._set_tags({"trainvitals.cause": str(end.cause)})
-            self._send_report(str(info.get("artifact_uri") or ""))
+            self._send_media(last=True)
+            self._opened.save()
+            self._send_report()
         self._let_go()
 
     # -- the run there
@@ -270,7 +279,8 @@ class MlflowMirror:
             values["experiment_id"] = self._find_experiment(self._run.about.project or "trainvitals")
             values["run_id"] = self._search_run() or self._create_run()
         # It may have ended there: the run was resumed, or some of its rows came late.
-        self._call("runs/update", {"run_id": self._id, "status": "RUNNING"})
+        info = self._call("runs/update", {"run_id": self._id, "status": "RUNNING"})["run_info"]
+        self._artifacts = str(info.get("artifact_uri") or "")
 
     def _find_experiment(self, name: str) -> str:
         for _ in range(2):  # somebody else may create it meanwhile
@@ -396,9 +406,25 @@ class MlflowMirror:
             known[name] = free
         return known[name]
 
-    # -- the report
+    # -- files
 
-    def _send_report(self, artifacts: str) -> None:
+    def _send_media(self, *, last: bool = False) -> None:
+        """Images, tables and texts as they are logged; the histograms when the run has ended, in one file."""
+        for medium in self._media.take(last=last):
+            self._store(f"{layout.MEDIA}/{medium.file}", medium.data)
+        if last:
+            for path in sorted((self._run.folder / layout.MEDIA).glob("histograms.*.jsonl")):
+                with contextlib.suppress(JournalError):
+                    self._store(f"{layout.MEDIA}/{path.name}", read_media(self._run.folder, path.name))
+
+    def _store(self, name: str, content: bytes) -> None:
+        """What the server does not take is noted there, and the run is complete without it."""
+        try:
+            self._store_artifact(name, content)
+        except (MlflowRefused, PermissionError) as error:
+            self._set_tags({"trainvitals.refused_artifact": f"{name}: {error}"})
+
+    def _send_report(self) -> None:
         """Drawn by a child, for it takes numpy and a while. Without it the run is complete as well."""
         with tempfile.TemporaryDirectory(prefix="trainvitals-") as place:
             path = Path(place) / "report.html"
@@ -410,23 +436,20 @@ class MlflowMirror:
                 content = path.read_bytes()
             except (OSError, subprocess.SubprocessError):
                 return
-        try:
-            self._store_artifact(artifacts, content)
-        except (MlflowRefused, PermissionError) as error:
-            self._set_tags({"trainvitals.refused_report": str(error)})
+        self._store(_REPORT, content)
 
-    def _store_artifact(self, artifacts: str, content: bytes) -> None:
+    def _store_artifact(self, name: str, content: bytes) -> None:
         """Through the server, or into a folder of this machine. Buckets are left to who has their keys."""
         assert self._api is not None
-        parts = urllib.parse.urlsplit(artifacts)
+        parts = urllib.parse.urlsplit(self._artifacts)
         if parts.scheme == "mlflow-artifacts":
-            self._api.upload(posixpath.join(parts.path.lstrip("/"), _REPORT), content)
+            self._api.upload(posixpath.join(parts.path.lstrip("/"), name), content)
             return
         # Of a server elsewhere it may be a folder there, which is not to be made here.
         folder = Path(parts.path)
         is_here = isinstance(self._server, StoreServer) or folder.parent.is_dir()
         if parts.scheme in ("", "file") and folder.is_absolute() and is_here:
-            path = folder / _REPORT
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
+from trainvitals.exporters.mirrored_media import MediaNews, MirroredMedium
 from trainvitals.exporters.mirroring import (
     MirrorState,
     RunNews,
@@ -26,16 +27,14 @@ from trainvitals.exporters.mirroring import (
 from trainvitals.exporters.rows import RunDescription, RunEnd, RunRow
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Row
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.histograms import from_other
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import IN_PLACE
 from trainvitals.trackers.tensorboard import writing
 
-HISTOGRAM_BYTES = 1 << 20
-"""Of a file of histograms, at a time."""
+MOST_TABLE_ROWS = 100
+"""Of a table that is shown as text."""
 _ENDS = {"finished": writing.SUCCESS}
 
 
@@ -64,6 +63,7 @@ class TensorBoardMirror:
         self._resources = _EventFile(folder / "resources", "resources", run, self._state)
         self._state.save()
         self._news = RunNews(run)
+        self._media = MediaNews(run, self._state)
 
     def write(self, rows: Sequence[RunRow]) -> None:
         with self._whole_or_not_at_all():
@@ -75,14 +75,14 @@ class TensorBoardMirror:
                     self._write_alert(row)
                 else:
                     self._write_resources(row)
-            self._write_histograms()
+            self._write_media()
             self._state.mark_written(rows)
 
     def close(self, end: RunEnd | None) -> None:
         if end is not None:
             with self._whole_or_not_at_all():
                 self._describe()
-                self._write_histograms(last=True)
+                self._write_media(last=True)
                 ended = parse_time(self._run.read_about().ended) or self._began
                 session = writing.encode_session_end(_ENDS.get(end.status, writing.FAILURE), ended)
                 self._training.add(ended, 0, [session])
@@ -150,27 +150,23 @@ class TensorBoardMirror:
             values.append(writing.encode_text("notes", about.notes))
         self._training.add(self._began, 0, values)
 
-    def _write_histograms(self, last: bool = False) -> None:
-        """Those that `watch` logged, which are not rows of the journal."""
-        done: dict[str, int] = self._state.values.setdefault("histograms", {})
-        for path in sorted((self._run.folder / layout.MEDIA).glob("histograms.*.jsonl")):
-            cursor = Cursor(path, done.get(path.name, 0))
-            subject = path.name.removeprefix("histograms.").removesuffix(".jsonl").replace("role-", "")
-            prefix = "training/" if subject == "rank0" else f"training/{subject}/"
-            while rows := cursor.read(HISTOGRAM_BYTES):
-                for row in rows:
-                    self._write_histogram(prefix, row)
-                if not last:
-                    break
-            done[path.name] = cursor.offset
+    def _write_media(self, last: bool = False) -> None:
+        """Those that are not rows of the journal: logged ones, and histograms of `watch`. Tables are texts here."""
+        for found in self._media.take_histograms(last=last):
+            encoded = writing.encode_histogram(f"training/{found.name}", found.histogram)
+            self._training.add(found.time, found.step, [encoded])
+        for medium in self._media.take(last=last):
+            self._training.add(medium.time, medium.step, [_encode_medium(medium)])
 
-    def _write_histogram(self, prefix: str, row: Row) -> None:
-        histogram = from_other(row)
-        if histogram is None:
-            return
-        step, moment = row.get("step"), parse_time(row.get("timestamp")) or 0.0
-        encoded = writing.encode_histogram(f"{prefix}{row.get('name', '')}", histogram)
-        self._training.add(moment, step if type(step) is int else 0, [encoded])
+
+def _encode_medium(medium: MirroredMedium) -> bytes:
+    tag = f"training/{medium.name}"
+    if medium.kind == "image":
+        return writing.encode_image(tag, medium.data)
+    if medium.kind == "table":
+        columns, rows = medium.as_table()
+        return writing.encode_text(tag, _draw_rows(columns, rows[:MOST_TABLE_ROWS]))
+    return writing.encode_text(tag, medium.data.decode("utf-8", "replace"))
 
 
 class _EventFile:
@@ -234,9 +230,15 @@ def _draw_run(about: RunFile, run_id: str) -> str:
 
 
 def _draw_table(values: Mapping[str, Any]) -> str:
+    return _draw_rows(["", ""], list(values.items()))
+
+
+def _draw_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """As Markdown."""
-    lines = ["| | |", "|---|---|"]
-    for key, value in values.items():
-        text = " ".join(str(value).split()).replace("|", "\\|")
-        lines.append(f"| {key} | {text} |")
-    return "\n".join(lines)
+    drawn = [_draw_cells(columns), "|---" * len(columns) + "|", *map(_draw_cells, rows)]
+    return "\n".join(drawn)
+
+
+def _draw_cells(cells: Sequence[object]) -> str:
+    texts = (" ".join(str(cell).split()).replace("|", "\\|") for cell in cells)
+    return "".join(f"| {text} " for text in texts) + "|"

@@ -18,6 +18,7 @@ import orjson
 
 from trainvitals import runtime
 from trainvitals.exporters.child import Child, child_environment
+from trainvitals.exporters.mirrored_media import MEDIUM, MediaNews
 from trainvitals.exporters.mirroring import (
     MirrorState,
     RunNews,
@@ -78,6 +79,7 @@ class WandbMirror:
         self._news = RunNews(run)
         self._let_go()
         self._state = MirrorState(run.folder, "wandb", self._project)
+        self._media = MediaNews(run, self._state)
         self._sent = SentRows(self._state.spool, self._state.mode, self._state.values.get("next", 0))
         try:
             self._connect()
@@ -89,14 +91,28 @@ class WandbMirror:
         self._connect()
         self._describe()
         state = self._opened
-        first: int = state.values.get("next", 0)
         lines = [line for row in state.select_new(rows) if (line := _make_line(row))]
+        state.mark_written(rows)
+        self._send([*lines, *self._make_media_lines()])
+
+    def _send(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        state = self._opened
+        first: int = state.values.get("next", 0)
         self._sent.add(first, lines)
         state.values["next"] = first + len(lines)
-        state.mark_written(rows)
         state.save()  # from now on they are taken from that file
-        if lines:
-            self._ask({"do": "log", "first": first, "lines": spell_all(lines)}, LOG_SECONDS)
+        for start in range(0, len(lines), BATCH):
+            piece = spell_all(lines[start : start + BATCH])
+            self._ask({"do": "log", "first": first + start, "lines": piece}, LOG_SECONDS)
+
+    def _make_media_lines(self, *, last: bool = False) -> Iterator[dict[str, Any]]:
+        """A line for each; the client reads the files, for a line is kept until W&B has it."""
+        for found in self._media.take_histograms(last=last):
+            content = {MEDIUM: "histogram", **found.histogram._asdict()}
+            yield {found.name: content, "step": found.step, "_timestamp": found.time}
+        for medium in self._media.take(last=last):
+            content = {MEDIUM: medium.kind, "file": medium.file, "caption": medium.caption}
+            yield {medium.name: content, "step": medium.step, "_timestamp": medium.time}
 
     def close(self, end: RunEnd | None) -> None:
         if end is None:
@@ -106,6 +122,7 @@ class WandbMirror:
         else:
             self._connect()
             self._describe()
+            self._send(list(self._make_media_lines(last=True)))
             summary = {"trainvitals/status": end.status}
             summary |= {"trainvitals/cause": str(end.cause)} if end.cause is not None else {}
             code = 0 if end.status == "finished" else 1
@@ -132,6 +149,7 @@ class WandbMirror:
             self._child = Child(_CLIENT, environment, state.lock)
             question = {
                 "do": "open",
+                "run": str(self._run.folder),
                 "project": self._project,
                 "id": state.values["id"],
                 "name": name,
@@ -186,7 +204,7 @@ class SentRows:
         kept = [row for row in self._load() if row["number"] < count]
         self._replace(kept)
 
-    def add(self, first: int, lines: Sequence[Mapping[str, float]]) -> None:
+    def add(self, first: int, lines: Sequence[Mapping[str, Any]]) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | runtime.NO_LINK, self._mode)
         with os.fdopen(descriptor, "ab") as file:
             for number, line in enumerate(lines, first):

@@ -3,13 +3,17 @@ Tested in tests/exporters/test_wandb.py."""
 
 from __future__ import annotations
 
+import io
+import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals.exporters.child import answer
+from trainvitals.exporters.mirrored_media import MEDIUM
 from trainvitals.journal.encoding import NONFINITE
+from trainvitals.journal.media import read_media
 from trainvitals.trackers.wandb_files import read_steps
 
 LAST_SECONDS = 60
@@ -39,9 +43,11 @@ class Client:
         return found
 
     def _open(
-        self, project: str, id: str, name: str, folder: str, offline: bool, started: float | None
+        self, run: str, project: str, id: str, name: str, folder: str, offline: bool, started: float | None
     ) -> dict[str, Any]:
         import wandb
+
+        self._folder = Path(run)
 
         known = wandb.Settings()
         settings = {key: value for key, value in _QUIET.items() if hasattr(known, key)}
@@ -63,7 +69,18 @@ class Client:
 
     def _log(self, first: int, lines: list[dict[str, Any]]) -> None:
         for number, line in enumerate(lines, first):
-            self._run.log({key: NONFINITE.get(item, item) for key, item in line.items()}, step=number)
+            self._run.log(
+                {key: made for key, item in line.items() if (made := self._make(item)) is not None}, step=number
+            )
+
+    def _make(self, item: Any) -> Any:
+        """A value as W&B wants it; None for a medium that cannot be had or made."""
+        if not isinstance(item, dict):
+            return NONFINITE.get(item, item)
+        try:
+            return _MAKERS[item.pop(MEDIUM)](self._folder, **item)
+        except Exception:  # noqa: BLE001 - the boundary around W&B, which needs pillow for images: the numbers still count
+            return None
 
     def _describe(self, config: dict[str, Any], tags: list[str], notes: str) -> None:
         self._run.config.update(config, allow_val_change=True)
@@ -84,6 +101,42 @@ class Client:
         if self._run is not None:
             signal.alarm(LAST_SECONDS)
             self._run.finish()
+
+
+def _make_image(folder: Path, file: str, caption: str) -> Any:
+    import wandb
+    from PIL import Image
+
+    return wandb.Image(Image.open(io.BytesIO(read_media(folder, file))), caption=caption or None)
+
+
+def _make_table(folder: Path, file: str, caption: str) -> Any:
+    import wandb
+
+    found = json.loads(read_media(folder, file))
+    return wandb.Table(columns=[str(column) for column in found["columns"]], data=found["data"])
+
+
+def _make_text(folder: Path, file: str, caption: str) -> Any:
+    import wandb
+
+    return wandb.Table(columns=["text"], data=[[read_media(folder, file).decode("utf-8", "replace")]])
+
+
+def _make_histogram(folder: Path, low: float, high: float, counts: list[float], nonfinite: int) -> Any:
+    import wandb
+
+    width = (high - low) / len(counts)
+    edges = [low + width * place for place in range(len(counts))] + [high]
+    return wandb.Histogram(np_histogram=(counts, edges))
+
+
+_MAKERS: Mapping[str, Callable[..., Any]] = {
+    "image": _make_image,
+    "table": _make_table,
+    "text": _make_text,
+    "histogram": _make_histogram,
+}
 
 
 def _count_kept(folder: Path, id: str) -> int:

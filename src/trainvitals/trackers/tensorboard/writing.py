@@ -22,6 +22,7 @@ SUCCESS, FAILURE, RUNNING = 1, 2, 3
 """How a session of hyperparameters ended."""
 _STRING = 7
 """DT_STRING"""
+_RGB = 3
 
 
 # -- protocol buffers
@@ -85,6 +86,21 @@ def encode_histogram(tag: str, histogram: Histogram) -> bytes:
         + _field(7, struct.pack(f"<{len(counts)}d", *counts))
     )
     return _field(1, _tag(tag) + _field(5, content))
+
+
+def encode_image(tag: str, data: bytes) -> bytes:
+    """The bytes of a picture's file, shown under Images."""
+    width, height = measure_png(data) or (0, 0)
+    content = _whole(1, height) + _whole(2, width) + _whole(3, _RGB) + _field(4, data)
+    return _field(1, _tag(tag) + _field(4, content))
+
+
+def measure_png(data: bytes) -> tuple[int, int] | None:
+    """Width and height; None for another format, which TensorBoard measures by drawing it."""
+    if data[:8] != b"\x89PNG\r\n\x1a\n" or len(data) < 24:
+        return None
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
 
 
 def encode_text(tag: str, markdown: str) -> bytes:
