@@ -30,7 +30,7 @@ from typing import Any
 
 import apart  # noqa: F401
 from table import Table, machine
-from trackers_intake import bench_intake, bench_loop
+from trackers_intake import bench_flood, bench_intake, bench_loop
 
 from trainvitals.exporters import mlflow, tensorboard, wandb
 from trainvitals.exporters.delivery import deliver
@@ -57,6 +57,7 @@ def main() -> None:
         print(bench_mirrors(int(arguments.points)).markdown())
     if arguments.rounds:
         print(bench_intake().markdown(), flush=True)
+        print(bench_flood().markdown(), flush=True)
         print(bench_loop(arguments.rounds).markdown(), flush=True)
     if arguments.values:
         print(bench_imports(int(arguments.values)).markdown())

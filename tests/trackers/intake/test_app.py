@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,6 +89,19 @@ def test_a_flood_is_taken_in_bounded_memory(server: Server) -> None:
         assert {code for codes in pool.map(flood, range(8)) for code in codes} == {200}
     assert [sum(1 for _ in reader.rows()) for reader in server.runs()] == [10] * 8
     assert psutil.Process(server.pid).memory_info().rss < 1 << 30
+
+
+def test_a_client_that_is_still_sending_sees_why_its_body_is_refused(server: Server) -> None:
+    def send() -> Iterator[bytes]:
+        for _ in range(MOST_BODY >> 20):
+            yield b" " * (1 << 20)
+        yield b" "
+
+    with httpx.Client(timeout=PATIENCE, headers={"authorization": f"Bearer {server.token}"}) as client:
+        for path, most in (("/graphql", "64 MB"), ("/v1/metrics", "20 MB")):
+            answer = client.post(f"{server.address}{path}", content=send())
+            assert answer.status_code == 413 and most in answer.text
+        assert client.get(f"{server.address}/health").status_code == 200
 
 
 def test_a_name_that_differs_in_its_first_letter_is_the_same_operation(local: LocalServer) -> None:

@@ -39,6 +39,8 @@ from trainvitals.trackers.intake.uploads import MOST_BYTES, BadName, Signer, Upl
 PROTOCOLS = ("wandb", "mlflow", "otlp")
 MOST_BODY = 64 << 20
 """Of a request that is not the upload of a file."""
+MOST_PASSED_OVER = 256 << 20
+"""Of a body that is refused."""
 MOST_WAITING = 128 << 20
 """Bytes of all requests that are being received or answered."""
 THREADS = 4
@@ -65,14 +67,15 @@ class Room:
         self._left = limit
 
     @contextlib.asynccontextmanager
-    async def receive(self, request: Request) -> AsyncIterator[bytes]:
+    async def receive(self, request: Request, most: int = MOST_BODY) -> AsyncIterator[bytes]:
         """The body, unpacked; its room is taken until the answer is made. Raises TooMuch."""
         taken = 0
         try:
             declared = request.headers.get("content-length", "")
             expected = int(declared) if declared.isdecimal() else 0
-            if expected > MOST_BODY:
-                raise TooMuch(IntakeAnswer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
+            too_large = IntakeAnswer(413, _refusal(f"the body is larger than {most >> 20} MB"))
+            if expected > most:
+                raise TooMuch(too_large)
             if expected > self._left:
                 raise TooMuch(IntakeAnswer(429, _refusal("too many requests at once"), retry_after=1))
             unpack = zlib.decompressobj(31) if request.headers.get("content-encoding") == "gzip" else None
@@ -80,20 +83,35 @@ class Room:
             size = 0
             async for piece in request.stream():
                 try:
-                    plain = unpack.decompress(piece, MOST_BODY + 1) if unpack is not None else piece
+                    plain = unpack.decompress(piece, most + 1) if unpack is not None else piece
                 except zlib.error:
                     raise TooMuch(IntakeAnswer(400, _refusal("the body is not gzip"))) from None
                 size += len(plain)
-                if size > MOST_BODY or (unpack is not None and unpack.unconsumed_tail):
-                    raise TooMuch(IntakeAnswer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
+                if size > most or (unpack is not None and unpack.unconsumed_tail):
+                    raise TooMuch(too_large)
                 if len(plain) > self._left:
                     raise TooMuch(IntakeAnswer(429, _refusal("too many requests at once"), retry_after=1))
                 self._left -= len(plain)
                 taken += len(plain)
                 pieces.append(plain)
             yield b"".join(pieces)
+        except TooMuch:
+            pieces = []
+            await _pass_over(request)
+            raise
         finally:
             self._left += taken
+
+
+async def _pass_over(request: Request) -> None:
+    """Receive the rest of a body and drop it: a client that is still sending does not see an answer, but a connection
+    that broke."""
+    size = 0
+    with contextlib.suppress(ClientDisconnect, RuntimeError):  # it is gone, or all of it has come
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MOST_PASSED_OVER:
+                return
 
 
 def _refusal(text: str) -> dict[str, Any]:
@@ -327,7 +345,7 @@ class IntakeApp:
         if intake.otlp is None:
             return _respond(_not_accepted("otlp"))
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        async with self._room.receive(request) as body:
+        async with self._room.receive(request, otlp.MOST_BODY) as body:
             return _respond(await self._run(intake.otlp.answer, kind, body))
 
     async def _health(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ step unless it has an attribute `step`. Attributes of a point are part of the me
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from trainvitals.trackers.run_writing import About
 
 TOOL = "otlp"
 PROTOBUF = "application/x-protobuf"
+MOST_BODY = 20 << 20
+"""As OpenTelemetry's own collector takes by default: unpacked it is many times as large."""
 SILENT_SECONDS = 600.0
 """A service that has sent nothing for this long has ended, as far as can be known."""
 _STEP = "step"
@@ -41,9 +44,14 @@ class OtlpIntake:
     def __init__(self, runs: IntakeRuns, report_once: OnceReporter) -> None:
         self._runs = runs
         self._report_once = report_once
+        self._lock = threading.Lock()
 
     def answer(self, kind: str, body: bytes) -> IntakeAnswer:
-        """`kind` is the content type."""
+        """`kind` is the content type. One request at a time, for the memory of what is unpacked."""
+        with self._lock:
+            return self._answer(kind, body)
+
+    def _answer(self, kind: str, body: bytes) -> IntakeAnswer:
         media_type = PROTOBUF if kind == PROTOBUF else "application/json"
         try:
             request = _decode(kind, body)
