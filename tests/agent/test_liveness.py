@@ -22,7 +22,7 @@ from trainvitals.agent.pidfds import wait_for_end
 from trainvitals.agent.rank_watch import RankWatch
 from trainvitals.agent.training_log import LogGrowth
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.registration import PhaseNote, Registration
 from trainvitals.journal.documents.status import RankStatus, Status
 from trainvitals.journal.identity import Participant
 
@@ -153,6 +153,29 @@ def test_a_pause_that_ended_by_itself_makes_the_limit_twice_as_long_as_it_was() 
     assert progress.judge(now + 171, 60) == "stalled"
     assert progress.judge(now + 339, 60) == "stalled"
     assert progress.judge(now + 341, 60) == "hung"
+
+
+@pytest.mark.parametrize(
+    ("longest", "fine", "stalled", "hung"),
+    [(200.0, 599, 601, 1201), (900.0, 1799, 1801, 3601), (None, 1799, 1801, 3601)],
+)
+def test_a_phase_is_measured_by_how_long_it_took_before(
+    longest: float | None, fine: float, stalled: float, hung: float
+) -> None:
+    progress, now = stepping(400.0)  # judged by its pace, a hang would be found after more than an hour
+    phase = PhaseNote(name="gen", since=now, longest=longest)
+    assert progress.judge(now + fine, 600, fine, phase) == "running"
+    assert progress.judge(now + stalled, 600, stalled, phase) == "stalled"
+    assert progress.judge(now + hung, 600, hung, phase) == "hung"
+    assert RankProgress(0.0).judge(now + stalled, 600, stalled, phase) == "stalled"  # in the first step, too
+    assert progress.judge(now + stalled, 600, stalled, replace(phase, since=now + 100)) == "running"
+
+
+def test_between_phases_the_pace_counts_from_the_last_of_them() -> None:
+    progress, now = stepping(400.0)
+    between = PhaseNote(since=now + 300)
+    assert progress.judge(now + 4200, 600, 4000, between) == "running"
+    assert progress.judge(now + 4301, 600, 4000, between) == "stalled"
 
 
 def test_also_a_pause_shorter_than_the_limit_is_learned_from() -> None:

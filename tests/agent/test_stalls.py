@@ -193,6 +193,34 @@ def test_an_idle_rank_is_found_sooner_than_one_that_computes(machine: Any) -> No
     assert not [row for row in busy.events("stalled") if row["timestamp"] <= found["timestamp"]]
 
 
+PHASE = """
+from trainvitals.journal.documents.registration import PhaseNote
+for step in range(20): run.log({{'loss': 1.0}}); time.sleep(0.02)
+run.note_phase(PhaseNote(name="gen", since=time.monotonic(), longest={longest}))
+sys.stdin.readline()
+run.note_phase(PhaseNote(name="update_actor", since=time.monotonic(), longest=1e6))
+time.sleep(600)
+"""
+
+
+def test_a_hang_within_a_phase_is_seen_while_it_happens_and_a_long_phase_is_no_hang(machine: Any) -> None:
+    machine.start_agent()
+    hangs = machine.train(PHASE.format(longest=0.5), before="import sys", stall_after=2)
+    generates = machine.train(PHASE.format(longest=1e6), before="import sys", stall_after=2)
+    found = find_stall(hangs, "'phase': 'gen'")
+    assert "; in gen for " in found["message"] and "(at most 0.5 s before)" in found["message"]
+    assert found["data"]["phase_seconds"] >= 2
+    wait_until(lambda: hangs.status["ranks"]["0"].get("phase") == "gen", "the phase in status.json")
+    hangs.process.stdin.write("\n")
+    hangs.process.stdin.flush()
+    later = wait_until(
+        lambda: [row for row in hangs.events("recovered") if row["timestamp"] > found["timestamp"]], "the recovery"
+    )
+    assert later[0]["message"] == "rank 0 goes on: it is in update_actor now"
+    # Of what it had before its phase, an idle second may have been a stall.
+    assert not [row for row in generates.events("stalled") if "phase" in row["data"]]
+
+
 def test_a_rank_that_logs_is_not_signalled_because_another_one_hangs(machine: Any, tmp_path: Path) -> None:
     start_agent_without_py_spy(machine, tmp_path)
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}

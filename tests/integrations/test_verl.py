@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import find_runs, rows_of
-from watching import events, lines
+from watching import lines
 
 import trainvitals
 from trainvitals.integrations import verl_plugin
 from trainvitals.integrations.attachment import RL_STALL_SECONDS
-from trainvitals.integrations.verl import NOTABLE_SECONDS, Tracking, VerlLogger
+from trainvitals.integrations.verl import MOST_EDGES, Tracking, VerlLogger
+from trainvitals.journal import registrations
 from trainvitals.trainer.run import Run
 
 VERSION = "0.9.1"
@@ -134,8 +135,6 @@ def test_a_logger_named_trainvitals_is_all_that_a_program_needs(site: Path) -> N
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert rows[0]["val-core/gsm8k/acc/mean@1"] == 0.25
     assert rows[2]["critic/score/mean"] == 0.5 and rows[2]["actor/entropy"] == "NaN" and rows[2]["timing_s/gen"] == 1.5
-    begun = [row["message"] for row in rows_of(run, "events_*.jsonl") if row["event"] == "phase"]
-    assert begun == ["gen"]
     (media,) = rows_of(run, "media/index*.jsonl")
     assert (media["kind"], media["name"], media["step"]) == ("table", "val/generations", 3)
     assert "It is 2." in (run / "media" / media["file"]).read_text()
@@ -231,7 +230,9 @@ def test_values_of_every_kind_are_logged_or_counted(tmp_path: Path) -> None:
     assert len(many) >= 3000 and back["step"] == 3
 
 
-def test_a_phase_is_an_event_when_it_begins_unless_it_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_beginning_and_end_of_a_phase_is_reported_with_the_longest_time_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = ModuleType("verl.trainer.made_up")
     exec(TIMER, module.__dict__)
     original = module.marked_timer
@@ -240,16 +241,38 @@ def test_a_phase_is_an_event_when_it_begins_unless_it_is_short(tmp_path: Path, m
     monkeypatch.setattr("trainvitals.integrations.verl.time.monotonic", lambda: now[0])
     with logging(tmp_path) as (_, run):
         timing: dict[str, float] = {}
-        for _ in range(3):
-            with module.marked_timer("gen", timing):
-                now[0] += NOTABLE_SECONDS
-                assert [row["message"] for row in events(run) if row["event"] == "phase"][-1] == "gen"
-            with module.marked_timer("adv", timing, color="red"):
-                now[0] += 0.1
-        assert timing == {"gen": 4.5, "adv": 4.5}
-        assert [row["message"] for row in events(run) if row["event"] == "phase"] == ["gen", "adv", "gen", "gen"]
+        seen: list[tuple[str, float, float | None]] = []
+
+        def look() -> None:
+            (_, found), *_ = registrations.read_all(run.id)
+            assert found.phase is not None
+            seen.append((found.phase.name, found.phase.since, found.phase.longest))
+
+        for seconds in (100.0, 50.0):
+            with module.marked_timer("step", timing):
+                with module.marked_timer("gen", timing):
+                    look()
+                    now[0] += seconds
+                    with module.marked_timer("reward", timing, color="red"):
+                        now[0] += 7.0
+                    look()
+                    now[0] += 1.0
+                look()
+        assert timing == {"reward": 3.0, "gen": 3.0, "step": 3.0}
+        assert seen == [
+            *[("gen", 0.0, None), ("gen", 107.0, 100.0), ("", 108.0, 0.0)],
+            *[("gen", 108.0, 100.0), ("gen", 165.0, 100.0), ("", 166.0, 0.0)],
+        ]
         with pytest.raises(KeyError), module.marked_timer("gen", timing):
             raise KeyError
+        look()
+        assert seen[-1][0] == ""
+        writes = []
+        monkeypatch.setattr(registrations, "_write", lambda path, registration: writes.append(registration.phase))
+        for _ in range(1000):  # steps that take no time
+            with module.marked_timer("adv", timing):
+                pass
+        assert len(writes) <= MOST_EDGES
     with logging(tmp_path):  # another Tracking in one process: the first one's run is over
         assert module.marked_timer.of_trainvitals is original
 

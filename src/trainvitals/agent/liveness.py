@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import os
 import statistics
+import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 from trainvitals import runtime
 from trainvitals.agent import exit_causes
@@ -19,9 +21,10 @@ from trainvitals.agent.idleness import Idleness
 from trainvitals.agent.pidfds import open_pidfd
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.cause import CUT_OFF, Cause
-from trainvitals.journal.documents.registration import RAY, Registration
+from trainvitals.journal.documents.registration import RAY, PhaseNote, Registration
 from trainvitals.journal.documents.run import ENDED, TRAINING
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.encoding import format_time
 from trainvitals.journal.identity import Participant
 from trainvitals.sources.procfs import read_stat
 
@@ -40,6 +43,8 @@ HUNG_FACTOR = 5.0
 """A silence this many times as long as what makes a stall where nothing is known of pauses is a hang."""
 PAUSE_FACTOR = 2.0
 """A silence this many times as long as the longest pause that ended by itself is more than another such pause."""
+FIRST_PHASE_FACTOR = 3.0
+"""A phase that has not ended before may take this many times `stall_after`: caches fill, kernels are compiled."""
 LONGEST_LIMIT = 3600.0
 """However long pauses have been, no more than this many seconds of silence are taken for another one."""
 REMEMBERED_STEPS = 64
@@ -117,9 +122,19 @@ class RankProgress:
         """The current silence is not a pause of the training itself: nothing is learned from its length."""
         self._counts = False
 
-    def judge(self, now: float, stall_after: float, idle: float = 0.0) -> str:
-        """`running`, `stalled` or `hung`; `idle` is for how many seconds of its silence it has done nothing at all."""
+    def judge(self, now: float, stall_after: float, idle: float = 0.0, phase: PhaseNote | None = None) -> str:
+        """`running`, `stalled` or `hung`; `idle` is for how many seconds of its silence it has done nothing at all.
+
+        A rank that reports its phases is judged by how long each of them took before: its steps may take minutes, and
+        it does nothing then but wait for others.
+        """
         silence = self.silence(now)
+        if phase is not None:
+            silence = min(silence, now - phase.since)
+        if phase is not None and phase.name:
+            took = FIRST_PHASE_FACTOR * stall_after if phase.longest is None else PAUSE_FACTOR * phase.longest
+            limit = max(took, stall_after)
+            return "running" if silence <= limit else "hung" if silence > 2 * limit else "stalled"
         if self.lines < 2:  # start-up and compilation may take any time
             return "stalled" if min(silence, idle) > START_FACTOR * stall_after else "running"
         soon = idle_after(stall_after)
@@ -302,6 +317,7 @@ class WatchedRank:
             lines=progress.lines,
             step=progress.step,
             last_log=progress.last_log,
+            **_describe_phase(item.phase),
             step_seconds=progress.step_seconds,
             longest_pause=progress.longest_pause,
             exit_code=self.verdict.exit_code if self.verdict else None,
@@ -309,6 +325,12 @@ class WatchedRank:
             cause=self.verdict.cause if self.verdict else None,
             oom_kills=self.suspects.counts.as_json(),
         )
+
+
+def _describe_phase(phase: PhaseNote | None) -> dict[str, Any]:
+    if phase is None or not phase.name:
+        return {}
+    return {"phase": phase.name, "phase_since": format_time(time.time() - (time.monotonic() - phase.since))}
 
 
 def status_key(registration: Registration) -> str:

@@ -19,6 +19,7 @@ from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
 from trainvitals.alerts.environment import read_environment
 from trainvitals.analysis.frames import find_collective, find_odd
 from trainvitals.journal.documents.cause import STALLED, Cause
+from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import Participant
 
 GPU_STATE = (
@@ -69,8 +70,10 @@ class Stalls:
     def judge(self, rank: WatchedRank, now: float) -> None:
         """Notice a change of state of a living training rank."""
         idle = rank.idle_when_stalled if rank.state != "running" else self._measure_idleness(rank, now)
-        state = rank.progress.judge(now, self._settings.stall_after, idle)
+        state = rank.progress.judge(now, self._settings.stall_after, idle, rank.registration.phase)
         message = f"{rank.name} is logging again at step {rank.progress.step}"
+        if (phase := rank.registration.phase) is not None and phase.since > rank.progress.last_logged:
+            message = f"{rank.name} goes on: {f'it is in {phase.name} now' if phase.name else 'the phase is over'}"
         if state != "running" and rank.waits_for_its_user():
             state = "running"
             rank.progress.ignore_pause()
@@ -131,6 +134,7 @@ class Stalls:
         data: dict[str, Any] = {
             "silent_seconds": rank.progress.silence(now),
             "process_state": process_state,
+            **_note_phase(rank.registration.phase, now),
             "dead_children": [death.describe(rank.progress.last_logged) for death in deaths] or None,
         }
         if state == "stalled":
@@ -191,7 +195,8 @@ class Stalls:
         rank, participant = item.rank, item.rank.participant
         stacks = self._stacks.get(participant, Stacks())
         data = {key: value for key, value in item.data.items() if value is not None}
-        place = "; ".join([*data.get("dead_children", ()), self._explain(participant, odd)]).removesuffix("; ")
+        parts = [*data.get("dead_children", ()), _describe_phase(item), self._explain(participant, odd)]
+        place = "; ".join(filter(None, parts))
         if data.get("process_state") == "stopped":
             place = "the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
         cause = Cause(kind=STALLED, seconds=data["silent_seconds"], detail=place).about(participant)
@@ -241,3 +246,20 @@ class Stalls:
         if self._records:
             data["flight_records"] = list(self._records)
         return data
+
+
+def _note_phase(phase: PhaseNote | None, now: float) -> dict[str, Any]:
+    """What an event keeps of it."""
+    if phase is None or not phase.name:
+        return {}
+    return {"phase": phase.name, "phase_seconds": now - phase.since, "phase_longest": phase.longest}
+
+
+def _describe_phase(item: Standstill) -> str:
+    """In which phase it is, for how long, and how long that took before; empty where the framework reports none."""
+    phase = item.data.get("phase")
+    if phase is None:
+        return ""
+    longest = item.data["phase_longest"]
+    before = f" (at most {longest:.3g} s before)" if longest is not None else ""
+    return f"in {phase} for {item.data['phase_seconds']:.0f} s{before}"

@@ -3,7 +3,8 @@
 trainer.logger='["console","trainvitals"]'     # as published, through verl_plugin.py
 Tracking(project, experiment, default_backend=["console", "trainvitals"], enable_gpu_monitoring=True)     # by yourself
 
-Phases of a step (`gen`, `update_actor` …) are events as they begin, so that a hang inside one is seen while it happens.
+Phases of a step (`gen`, `update_actor` …) are reported to the agent as they begin and end, so that a hang inside one is
+seen while it happens, and a long one is not taken for a hang.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from typing import Any
 from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
 from trainvitals.integrations.verl_plugin import NAME
+from trainvitals.journal.documents.registration import PhaseNote
 
-NOTABLE_SECONDS = 10.0
-"""A phase that took less than this the last time is not worth an event."""
+STEP = "step"
+"""What verl calls the whole step, which has all other phases but the validation in it."""
+MOST_EDGES = 100
+"""Beginnings and ends of phases that are reported at once: many steps of a real training."""
+EDGES_PER_SECOND = 20.0
+"""How many may follow: a report is a small file that is written."""
 
 
 class VerlLogger:
@@ -43,7 +49,7 @@ class VerlLogger:
             options.setdefault("gpu_interval", float(interval))
         given = {"project": project_name, "name": experiment_name, **options}
         self.attachment = Attachment(given, watch=False, stall_after=RL_STALL_SECONDS)
-        self._took: dict[str, float] = {}
+        self._phases = PhaseEdges(self._note_phase)
         self._begin(config)
 
     @guarded
@@ -82,27 +88,25 @@ class VerlLogger:
     # -- phases
 
     def _observe(self, timer: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
-        """verl's `marked_timer`, with an event when a phase begins."""
+        """verl's `marked_timer`, which also reports when a phase begins and ends."""
         timer = _unwrap(timer)
 
         @contextmanager
         def marked_timer(name: str, timing_raw: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            began = time.monotonic()
-            self._enter(name)
+            phase = self._phases.enter(str(name))
             try:
                 with timer(name, timing_raw, *args, **kwargs) as value:
                     yield value
             finally:
-                self._took[name] = time.monotonic() - began
+                self._phases.leave(phase)
 
         marked_timer.of_trainvitals = timer  # type: ignore[attr-defined]
         return marked_timer
 
     @guarded
-    def _enter(self, name: str) -> None:
-        run = self.attachment.run
-        if run is not None and name != "step" and self._took.get(name, NOTABLE_SECONDS) >= NOTABLE_SECONDS:
-            run.event("phase", str(name))
+    def _note_phase(self, phase: PhaseNote) -> None:
+        if self.attachment.run is not None:
+            self.attachment.run.note_phase(phase)
 
     def _overhear(self, log: Callable[..., None]) -> Callable[..., None]:
         """verl's `ValidationGenerationsLogger.log`, which knows its own backends only."""
@@ -115,6 +119,43 @@ class VerlLogger:
 
         log_to_all.of_trainvitals = original  # type: ignore[attr-defined]
         return log_to_all
+
+
+class PhaseEdges:
+    """In which phase a process is, and how long it has stayed in each at most without entering or leaving one."""
+
+    def __init__(self, note: Callable[[PhaseNote], None]) -> None:
+        self._note = note
+        self._open: list[list[str]] = []
+        """The phases within each other, the innermost last; lists, for a phase may be open twice."""
+        self._since = time.monotonic()
+        self._longest: dict[str, float] = {}
+        self._left = float(MOST_EDGES)
+
+    def enter(self, name: str) -> list[str]:
+        """Returns what `leave` takes."""
+        phase = [name]
+        self._pass([*self._open, phase])
+        return phase
+
+    def leave(self, phase: list[str]) -> None:
+        self._pass([item for item in self._open if item is not phase])
+
+    @property
+    def _name(self) -> str:
+        """Of the innermost phase; a whole step is none."""
+        return next((name for (name,) in reversed(self._open) if name != STEP), "")
+
+    def _pass(self, then: list[list[str]]) -> None:
+        now = time.monotonic()
+        took = now - self._since
+        self._longest[self._name] = max(took, self._longest.get(self._name, 0.0))
+        self._open, self._since = then, now
+        self._left = min(self._left + took * EDGES_PER_SECOND, MOST_EDGES) - 1.0
+        if self._left < 0:
+            self._left = 0.0
+            return
+        self._note(PhaseNote(name=self._name, since=now, longest=self._longest.get(self._name)))
 
 
 def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:

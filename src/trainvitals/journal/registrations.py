@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.registration import PhaseNote, Registration
 from trainvitals.runtime import runtime_dir, write_atomically
 
 
@@ -28,7 +28,15 @@ def note_end(path: Path, registration: Registration, status: str) -> None:
 
 def note_cell(path: Path, registration: Registration, began: str) -> Registration:
     """Write which cell of a notebook is being run into the registration, unless it was removed."""
-    registration = replace(registration, cell=began)
+    return _change(path, replace(registration, cell=began))
+
+
+def note_phase(path: Path, registration: Registration, phase: PhaseNote) -> Registration:
+    """Write what the process is doing now into the registration, unless it was removed."""
+    return _change(path, replace(registration, phase=phase))
+
+
+def _change(path: Path, registration: Registration) -> Registration:
     if path.exists():
         _write(path, registration)
     return registration

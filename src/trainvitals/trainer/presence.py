@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import runtime
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import RAY, Registration, new_registration
+from trainvitals.journal.documents.registration import RAY, PhaseNote, Registration, new_registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
@@ -125,6 +125,12 @@ class Presence:
         if self._registered is not None:
             path, registration = self._registered
             self._registered = (path, registrations.note_cell(path, registration, began))
+
+    def note_phase(self, phase: PhaseNote) -> None:
+        """Report what the process is doing within its step to the agent. Raises OSError."""
+        if self._registered is not None:
+            path, registration = self._registered
+            self._registered = (path, registrations.note_phase(path, registration, phase))
 
     def let_go(self) -> None:
         """Detach from the user's program."""

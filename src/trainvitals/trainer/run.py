@@ -23,6 +23,7 @@ from trainvitals import runtime, settings
 from trainvitals.errors import JournalError, MetricError, TrainvitalsError, name_kind
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.documents.cause import INTERRUPTED, Cause
+from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.documents.rows import FAILED, new_event
 from trainvitals.journal.documents.run import ENDED, RUNNING, RunFile
 from trainvitals.journal.encoding import LINE_START, MILLISECONDS, encode_line, format_time, start_lines
@@ -466,6 +467,15 @@ class Run:
         if self.watching is not None:
             self.watching.pause()
         self._begin_cell("")
+
+    def note_phase(self, phase: PhaseNote) -> None:
+        """What this process is doing within its step: a sign of life for the agent, where steps take minutes."""
+        if self._status is not None:
+            return
+        try:
+            self._presence.note_phase(phase)
+        except OSError as error:  # the runtime folder is not writable: a long phase may be reported as a stall
+            self._refusals.warn_once("phase", f"cannot report the phase of the step to the agent: {error.strerror}")
 
     def advance(self, step: int) -> None:
         """Steps up to this one are over, though the loop may have logged none of them."""

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainvitals import runtime
-from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, mapping_of, text, whole
+from trainvitals.journal.documents.fields import (
+    Document,
+    document,
+    entry,
+    finite,
+    list_of,
+    mapping,
+    mapping_of,
+    text,
+    whole,
+)
 from trainvitals.journal.documents.run import TRAINING
 from trainvitals.journal.identity import TRAINER, Participant
 
@@ -17,6 +27,18 @@ RAY = "ray"
 """The launcher that ends its processes with exit code 1, whatever they have done."""
 ESSENTIAL = frozenset({"run_id", "folder", "role", "rank", "pid", "host", "attempt", "kind", "settings"})
 """Without these it is not known which process of which run is meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseNote(Document):
+    """What a process says it is doing within a step, in frameworks whose steps take minutes: a sign of life."""
+
+    name: str = entry(text, "")
+    """Such as `gen`; empty between phases."""
+    since: float = entry(finite, 0.0)
+    """By CLOCK_MONOTONIC of the machine."""
+    longest: float | None = entry(finite, None)
+    """The longest that it has taken before, in seconds; None the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +68,8 @@ class Registration(Document):
     """The status that the process reported at its end; its exit code is not visible on every kernel."""
     cell: str | None = entry(text, None)
     """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
+    phase: PhaseNote | None = entry(document(PhaseNote), None)
+    """Where the framework reports its phases."""
     console: tuple[Mapping[str, Any], ...] = entry(list_of(mapping), ())
     """The files to which its output goes (`trainer/console.py`)."""
     settings: Mapping[str, Any] = entry(mapping, {})

@@ -37,6 +37,9 @@ class RankStatus(Caused):
     lines: int | None = entry(whole, None)
     step: int | None = entry(whole, None)
     last_log: str | None = entry(text, None)
+    phase: str | None = entry(text, None)
+    """What it is doing within its step, where the framework reports that; of one that is dead, what it was doing."""
+    phase_since: str | None = entry(text, None)
     step_seconds: float | None = entry(finite, None)
     longest_pause: float | None = entry(finite, None)
     exit_code: int | None = entry(whole, None)

@@ -125,7 +125,10 @@ def _details(info: RunInfo) -> Plain:
 
 
 def _describe_rank(participant: Participant, host: str, rank: RankStatus) -> Plain:
-    wanted = ("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause")
+    wanted = (
+        *("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause"),
+        *("phase", "phase_since"),
+    )
     known = {key: value for key, value in rank.as_json().items() if key in wanted}
     return {**participant.labels, "rank": str(participant.rank), "host": host, **known}
 

@@ -180,6 +180,8 @@ class RankJson(TypedDict):
     state: NotRequired[str]
     alive: NotRequired[bool]
     step: NotRequired[int]
+    phase: NotRequired[Annotated[str, "What it is doing within its step, where the framework reports that"]]
+    phase_since: NotRequired[str]
     step_seconds: NotRequired[float]
     last_log: NotRequired[str]
     lines: NotRequired[int]
