@@ -491,6 +491,7 @@ PROCESS: tuple[Metric, ...] = (
     Metric("write_mb_s", "MB/s", "Written to storage by the tree"),
     Metric("gpu_memory_mb", "MB", "GPU memory held by the tree, all GPUs; absent where the driver does not report it"),
     Metric("gpu_sm_percent", "%", "SM utilization by the tree; 100 is one GPU"),
+    Metric("gpu_waiting_percent", "%", "Time in which no kernel ran on the rank's GPUs, mean over them"),
     Metric(
         "process_state",
         "",

@@ -68,6 +68,23 @@ def monitor_cluster(*, interval: float = INTERVAL, **options: Any) -> ActorHandl
     ray = _import_ray()
     if not ray.is_initialized():
         ray.init()
+    actor = _make_watch(ray, settle_options(options), interval)
+    ray.get(actor.start.remote())
+    return actor
+
+
+def watch_nodes_of(run: Run) -> ActorHandle | None:
+    """The same for the run of this process, if there are several nodes; whoever calls does not wait for it, and keeps
+    what is returned."""
+    ray = _import_ray()
+    if sum(node["Alive"] for node in ray.nodes()) < 2:
+        return None
+    actor = _make_watch(ray, {**run.settings.as_json(), "dir": str(run.folder.parent.parent)}, INTERVAL)
+    actor.start.remote()
+    return actor
+
+
+def _make_watch(ray: Any, options: Mapping[str, Any], interval: float) -> ActorHandle:
     actor: ActorHandle = (
         ray.remote(ClusterWatch)
         .options(
@@ -77,9 +94,8 @@ def monitor_cluster(*, interval: float = INTERVAL, **options: Any) -> ActorHandl
             max_restarts=-1,  # it may be on a node that is lost
             scheduling_strategy=_affinity(ray.get_runtime_context().get_node_id(), soft=True),
         )
-        .remote(settle_options(options), interval)
+        .remote(options, interval)
     )
-    ray.get(actor.start.remote())
     return actor
 
 
@@ -143,6 +159,7 @@ def watch_node(folder: str, attempt: int, number: int, settings: Mapping[str, An
         raylet = os.getppid()
         # A monitor: it does not train, and its end is not the end of the run.
         more: dict[str, Any] = {"role": NODE, "rank": number, "attempt": attempt, "kind": MONITOR, "settings": given}
+        more["ray_job"] = _import_ray().get_runtime_context().get_job_id()
         registrations.register(new_registration(Path(folder), raylet, **more))
     if settings.get("agent", True):
         runtime.ensure_agent()

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.identity import Participant
 from trainvitals.sources import Sample
 
 TWO = {"nvidia": {"gpus": [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]}}
@@ -100,3 +102,50 @@ def test_a_slice_of_a_gpu_is_held_if_the_run_sees_it_and_is_on_that_gpu(child: i
         holding.holds({"gpu_uuid": uuid, "mig_parent": "GPU-a", "vendor": "nvidia"}) for uuid in ("MIG-1", "MIG-2")
     )
     assert (first, second) == (False, True)
+
+
+RAYLET = """
+import os, sys, subprocess
+# As Ray starts its workers: the job in the environment, the class in the title.
+def start(job, title, rank=None):
+    env = {**os.environ, "RAY_JOB_ID": job, **({"RANK": rank} if rank else {})}
+    return subprocess.Popen([title, "-c", "import time; time.sleep(600)"], executable=sys.executable, env=env)
+children = [
+    start("01000000", "ray::TaskRunner.run"),
+    start("01000000", "ray::WorkerDict.generate", "5"),
+    start("01000000", "ray::vLLMHttpServer"),
+    start("02000000", "ray::WorkerDict.generate", "0"),
+]
+print(*(child.pid for child in children), flush=True)
+sys.stdin.readline()
+for child in children: child.kill()
+"""
+
+
+def test_workers_of_the_job_that_log_nothing_have_their_roles_and_gpus() -> None:
+    raylet = subprocess.Popen([sys.executable, "-c", RAYLET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert raylet.stdout is not None and raylet.stdin is not None
+    runner, worker, server, stranger = map(int, raylet.stdout.readline().split())
+    users = {"nvidia:GPU-a": [worker], "nvidia:GPU-b": [server], "nvidia:GPU-c": [stranger]}
+    gpus = [Sample("gpu", {"gpu_uuid": f"GPU-{name}", "gpu_index": at}, {}, 0.0) for at, name in enumerate("abc")]
+    trainer = replace(rank(runner), ray_job="01000000")
+    node = replace(rank(raylet.pid, kind="monitor"), role="node", ray_job="01000000")
+    rollout = Participant("v_llm_http_server", 1)  # numbered by its GPU, for it was given no rank
+    try:
+        for registered in ([trainer], [node], [trainer, node]):  # of a node where nobody logs only itself is known
+            holding = GpuHolding(lambda: users)
+            holding.look(registered, TWO, gpus, ())
+            assert holding.workers == {Participant("worker_dict", 5): worker, rollout: server}
+            assert holding.gpus_of(Participant("worker_dict", 5)) == {"GPU-a"}
+            assert holding.gpus_of(rollout) == {"GPU-b"}
+            assert holding.describe() == ("GPU-a", "GPU-b")
+        holding.look([], TWO, gpus, ())
+        assert holding.workers == {}
+    finally:
+        raylet.communicate("\n")
+
+
+def test_a_rank_whose_process_is_not_seen_on_a_gpu_has_those_that_it_was_given() -> None:
+    holding = GpuHolding(lambda: {"nvidia:GPU-b": [NOBODY]})
+    holding.look([rank(os.getpid(), visible="1"), rank(os.getppid(), 1, visible="GPU-a")], TWO, (), ())
+    assert (holding.gpus_of(Participant()), holding.gpus_of(Participant(rank=1))) == ({"GPU-b"}, {"GPU-a"})

@@ -25,7 +25,6 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
 from trainvitals.sources import Sample, SourceUnavailable, World, create, ray_pages
-from trainvitals.trainer import ray_job
 
 PROGRAMS = Path(__file__).parent / "ray_programs"
 ANSWER = "answer: "
@@ -372,11 +371,3 @@ def test_a_program_without_ray_is_not_asked_for_it() -> None:
     assert subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, check=True).stdout == (
         "None None False\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [("RolloutWorker", "rollout_worker"), ("vLLMServer", "v_llmserver"), ("judge", "judge"), ("", "actor")],
-)
-def test_a_role_is_the_name_of_the_class(name: str, role: str) -> None:
-    assert ray_job._snake(name) == role

@@ -12,6 +12,7 @@ from trainvitals.journal.identity import (
     gpu_key_across_hosts,
     gpu_number,
     is_gpu_named,
+    role_of_class,
     subject_of,
 )
 
@@ -86,3 +87,16 @@ def test_any_text_is_a_role() -> None:
     assert clean_role("Rollout Worker") == clean_role("rollout-worker") == "rollout_worker"
     assert clean_role("") == clean_role("../") == clean_role("Trainer") == TRAINER
     assert len(clean_role("x" * 500)) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("RolloutWorker", "rollout_worker"),
+        ("vLLMHttpServer", "v_llm_http_server"),
+        ("TaskRunnerV1", "task_runner_v1"),
+        ("judge", "judge"),
+    ],
+)
+def test_the_role_of_an_actor_is_the_name_of_its_class(name: str, role: str) -> None:
+    assert role_of_class(name) == role

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -620,3 +621,14 @@ def test_a_name_with_parentheses_and_spaces_is_no_trouble(tmp_path):
 
 def test_no_bytes_are_no_process():
     assert parse_stat(b"") is None
+
+
+def test_the_gpus_of_a_rank_wait_for_as_long_as_nothing_runs_on_them(child: Child) -> None:
+    rank = RankProcess("run-1", Participant("rollout", 2), child.pid, frozenset({"GPU-a", "GPU-b", "GPU-lost"}))
+    world = World(ranks=lambda: [rank], gpu_utilization=lambda: {"GPU-a": 30.0, "GPU-b": 90.0, "GPU-c": 0.0})
+    (unit,) = create("process", world).discover()
+    (sample,) = unit.read()
+    assert isinstance(sample, Sample) and sample.values["gpu_waiting_percent"] == 40.0
+    (unit,) = create("process", replace(world, gpu_utilization=dict)).discover()
+    (sample,) = unit.read()
+    assert isinstance(sample, Sample) and "gpu_waiting_percent" not in sample.values

@@ -390,6 +390,7 @@ class Agent:
                 disk_path=self._disk_path,
                 ranks=self._list_ranks,
                 gpu_processes=self._sampler.gpu_processes,
+                gpu_utilization=self._sampler.gpu_utilization,
             )
             self._sampler.want(demand, world)
             self._latest_seconds = min(max(demand.default_interval, LATEST_SECONDS), LONGEST_LATEST_SECONDS)

@@ -3,7 +3,7 @@ Tested in tests/agent/test_closing.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from trainvitals.agent.liveness import WatchedRank
 from trainvitals.journal.documents.run import MONITOR, TRAINING
@@ -17,6 +17,10 @@ class Ranks:
 
     def __init__(self) -> None:
         self._ranks: dict[tuple[Participant, str], WatchedRank] = {}
+        self.workers: Mapping[Participant, int] = {}
+        """Processes of workers that belong to the run and have not registered (`gpu_holding.py`)."""
+        self.gpus_of: Callable[[Participant], frozenset[str]] = lambda participant: frozenset()
+        """The GPUs of a participant."""
 
     def __iter__(self) -> Iterator[WatchedRank]:
         return iter(list(self._ranks.values()))
@@ -62,8 +66,8 @@ class Ranks:
     def processes(self, run_id: str) -> list[RankProcess]:
         """Those that live; of a rank that is seen twice the rank itself."""
         alive = sorted(self.alive(), key=lambda rank: rank.registration.kind == TRAINING)
-        pids = {rank.participant: rank.registration.pid for rank in alive}
-        return [RankProcess(run_id, participant, pid) for participant, pid in sorted(pids.items())]
+        pids = {**self.workers, **{rank.participant: rank.registration.pid for rank in alive}}
+        return [RankProcess(run_id, who, pid, self.gpus_of(who)) for who, pid in sorted(pids.items())]
 
     def describe(self) -> dict[str, RankStatus]:
         """For latest.json."""

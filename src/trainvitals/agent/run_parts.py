@@ -27,7 +27,7 @@ from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.rows import RunDescription
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.documents.run import MONITOR, RunFile
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.identity import Participant
@@ -57,6 +57,7 @@ class RunParts:
         self.gpu_use = GpuUses(parse_uses(known.gpu_summary))
         self.holding = GpuHolding(context.machine.gpu_users, self.before.held_gpus)
         self.consoles = Consoles(context.folder, context.settings, known.consoles)
+        ranks.gpus_of = self.holding.gpus_of
         self.lines = RunLines(context, attempt, self.gpu_use)
         self.status_file = status.StatusFile(context)
         self.stalls = Stalls(context, self.lines, ranks, self.holding, self.before.cause)
@@ -191,9 +192,10 @@ class RunParts:
 
     def look_at_gpus(self) -> None:
         """Find out which GPUs the run holds."""
-        held = [rank.registration for rank in self._ranks.alive() if rank.registration.kind != MONITOR]
+        held = [rank.registration for rank in self._ranks.alive()]
         hardware = self._context.machine.describe()
         self.holding.look(held, hardware, self.lines.gpus.values(), self.lines.processes.values())
+        self._ranks.workers = self.holding.workers
 
     def write_losses(self) -> None:
         """What was lost and what was sealed meanwhile, as events."""

@@ -19,6 +19,7 @@ from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.wanted import Demand
 from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.journal.identity import gpu_key
 from trainvitals.newest import Newest, Value, holds_for
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
@@ -430,6 +431,13 @@ class Sampler:
         now = time.monotonic()
         units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
         return [process for unit in units for process in unit.gpu_processes(now)]
+
+    def gpu_utilization(self) -> dict[str, float]:
+        """How busy each GPU is, in percent, as it was sampled last."""
+        found = (
+            (gpu_key(thing.labels), thing.values.get("utilization_percent")) for thing in self.newest.things("gpu")
+        )
+        return {key: float(used) for key, used in found if isinstance(used, (int, float))}
 
     def gpu_holders(self) -> list[tuple[Mapping[str, Value], Sequence[GpuProcess]]]:
         """The labels of each GPU whose processes are known, and these."""

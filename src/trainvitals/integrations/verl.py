@@ -19,6 +19,8 @@ from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
 from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
+from trainvitals.journal.identity import TRAINER
+from trainvitals.trainer import ray_job
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
@@ -48,13 +50,21 @@ class VerlLogger:
         if interval:
             options.setdefault("gpu_interval", float(interval))
         given = {"project": project_name, "name": experiment_name, **options}
+        if ray_job.is_in_actor():
+            given.setdefault("role", TRAINER)  # else it would be that of the actor's class, `task_runner_v1`
         self.attachment = Attachment(given, watch=False, stall_after=RL_STALL_SECONDS)
         self._phases = PhaseEdges(self._note_phase)
+        self._watch: Any = None
+        """The actor that watches a cluster of several nodes: without a handle Ray would end it."""
         self._begin(config)
 
     @guarded
     def _begin(self, config: Any) -> None:
-        self.attachment.begin(_plain(config), fresh=True)
+        run = self.attachment.begin(_plain(config), fresh=True)
+        if ray_job.is_in_actor() and run.settings.agent:
+            from trainvitals.ray import watch_nodes_of
+
+            self._watch = watch_nodes_of(run)
         for module in [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "verl"]:
             timer = vars(module).get("marked_timer")
             if callable(timer):
@@ -83,7 +93,8 @@ class VerlLogger:
 
     @guarded
     def finish(self, exit_code: int = 0) -> None:
-        self.attachment.finish(SystemExit(exit_code) if exit_code else None)
+        # verl ends its loggers while the exception that ends the training is on its way.
+        self.attachment.finish((sys.exc_info()[1] or SystemExit(exit_code)) if exit_code else None)
 
     # -- phases
 

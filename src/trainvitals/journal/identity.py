@@ -72,6 +72,12 @@ def clean_role(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST_ROLE] or TRAINER
 
 
+def role_of_class(name: str) -> str:
+    """The role of an actor by its class: `RolloutWorker` is `rollout_worker`."""
+    words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    return clean_role(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words))
+
+
 SUBJECT_KEYS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu_index", "gpu_uuid"),
     "system": (),

@@ -114,6 +114,8 @@ class World:
     """The ranks that run on this machine now, for the process source."""
     gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: ()
     """Who uses a GPU now, as far as drivers report it: an entry for each process and GPU, for the process source."""
+    gpu_utilization: Callable[[], Mapping[str, float]] = dict
+    """How busy each GPU is now, in percent, as `gpu_key` names it, for the process source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class RankProcess:
     run_id: str
     participant: Participant
     pid: int
+    gpus: frozenset[str] = frozenset()
+    """Those that it computes on, or that were set aside for it, as `gpu_key` names them."""
 
 
 @dataclass(frozen=True, slots=True)

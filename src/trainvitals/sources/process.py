@@ -65,10 +65,16 @@ class ProcessSource:
         for rank in self._world.ranks():
             root = reader.read(rank.pid)
             if root is not None and not root.ended:
-                unit = RankUnit(rank, root.started, reader, gpu_processes=self._world.gpu_processes)
+                unit = RankUnit(
+                    rank,
+                    root.started,
+                    reader,
+                    gpu_processes=self._world.gpu_processes,
+                    gpu_utilization=self._world.gpu_utilization,
+                )
                 # Under a launcher, rank 0 is first all that was launched and then, once it says so, itself.
                 known = self._units.get(unit.key, unit)
-                known.follow(rank.pid, root.started)
+                known.follow(rank, root.started)
                 found[unit.key] = known
         self._units = found
         if not found:
@@ -243,18 +249,21 @@ class RankUnit:
         reader: ProcessReader,
         clock: Callable[[], float] = time.monotonic,
         gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: (),
+        gpu_utilization: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.key = f"process:{rank.run_id}:{rank.participant}"
         self._rank = rank
         self._reader = reader
         self._clock = clock
         self._gpu_processes = gpu_processes
+        self._gpu_utilization = gpu_utilization
         self._assigned = (rank.pid, started)
         self._begin(*self._assigned)
 
-    def follow(self, pid: int, started: float) -> None:
+    def follow(self, rank: RankProcess, started: float) -> None:
         """From the next reading on the rank is this process. Called from the thread of the source."""
-        self._assigned = (pid, started)
+        self._rank = rank
+        self._assigned = (rank.pid, started)
 
     def _begin(self, pid: int, started: float) -> None:
         self._pid = pid
@@ -364,6 +373,10 @@ class RankUnit:
         shares = [process.sm_percent for process in users if process.sm_percent is not None]
         if shares:
             values["gpu_sm_percent"] = sum(shares)
+        used = self._gpu_utilization() if self._rank.gpus else {}
+        busy = [used[key] for key in self._rank.gpus if key in used]
+        if busy:
+            values["gpu_waiting_percent"] = 100.0 - sum(busy) / len(busy)
         return values
 
     def _read_slow(self, tree: dict[int, ProcessReading]) -> dict[str, Value]:

@@ -31,7 +31,7 @@ def read_owner(root: str, pid: int) -> ProcessOwner:
     the names of pods, only by the user of the process and by root."""
     group = max(parse_cgroups(read_text(f"{root}/{pid}/cgroup") or "").values(), key=len, default="")
     container, slurm = _CONTAINER.search(group), _SLURM_JOB.search(group)
-    job = find_job(_read_environment(root, pid), in_pod="kubepods" in group)
+    job = find_job(environment_of(root, pid), in_pod="kubepods" in group)
     return ProcessOwner(
         user=_read_user(root, pid),
         command=(read_text(f"{root}/{pid}/comm") or "").strip(),
@@ -50,7 +50,8 @@ def _read_user(root: str, pid: int) -> str:
         return ""
 
 
-def _read_environment(root: str, pid: int) -> dict[str, str]:
+def environment_of(root: str, pid: int) -> dict[str, str]:
+    """With which the process was started; empty where it may not be read."""
     raw = read_bytes(f"{root}/{pid}/environ", limit=_LONGEST_ENVIRONMENT) or b""
     pairs = (item.partition(b"=") for item in raw.split(b"\0"))
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs if name}

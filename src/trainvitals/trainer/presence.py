@@ -80,7 +80,11 @@ class Presence:
     def _describe_in_ray(self) -> dict[str, Any]:
         if self._rank.launcher != RAY:
             return {}
-        return {"launcher": RAY, "visible_devices": ray_job.own_devices(runtime.visible_devices())}
+        return {
+            "launcher": RAY,
+            "ray_job": ray_job.job_id_of(self._rank.launch) if self._rank.launch else "",
+            "visible_devices": ray_job.own_devices(runtime.visible_devices()),
+        }
 
     def _announce_driver(self) -> None:
         """Register the driver of a Ray job, too: how it ends is how the run ends, and Ray ends the others with it."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import runtime
-from trainvitals.journal.identity import clean_role
+from trainvitals.journal.identity import role_of_class
 
 DRIVER = "driver"
 """The role of the process that started the job."""
@@ -68,6 +68,12 @@ def find_own() -> RayPlace | None:
         return None
 
 
+def is_in_actor() -> bool:
+    """Whether this process is an actor or a task of Ray, and not a worker of Ray Train or Tune."""
+    place = find_own()
+    return place is not None and bool(place.member)
+
+
 def _connected() -> Any:
     """The module, if this process is connected to a cluster."""
     ray = sys.modules.get("ray")
@@ -95,7 +101,8 @@ def _find_place(ray: Any) -> RayPlace:
     actor = context.get_actor_id()
     # `module.Class.method` or `module.function`
     names = (context.get_task_function_name() or "").split(".")
-    role = _snake(names[-2] if actor is not None and len(names) > 1 else names[-1])
+    name = names[-2] if actor is not None and len(names) > 1 else names[-1]
+    role = role_of_class(name) if name else ACTOR
     return RayPlace(job_launch(ray), role, actor or context.get_worker_id())
 
 
@@ -143,15 +150,6 @@ def _find_trial() -> str | None:
         return tune.get_context().get_trial_id() or None
     except Exception:  # noqa: BLE001 - the same
         return None
-
-
-def _snake(name: str) -> str:
-    """`RolloutWorker` is `rollout_worker`."""
-    pieces = "".join(
-        f"_{char}" if char.isupper() and index and not name[index - 1].isupper() else char
-        for index, char in enumerate(name)
-    )
-    return clean_role(pieces) if pieces else ACTOR
 
 
 # -- what the processes of a launch agree on

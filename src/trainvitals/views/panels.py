@@ -408,6 +408,16 @@ _OWN: tuple[Panel, ...] = (
     Panel("process_memory", "Memory per rank", "process", "process", ("rss_mb",), 2, by=_RANK),
     Panel("process_gpu_memory", "GPU memory per rank", "process", "process", ("gpu_memory_mb",), 2, by=_RANK),
     Panel("process_gpu_sm", "SM utilization per rank", "process", "process", ("gpu_sm_percent",), 3, by=_RANK),
+    Panel(
+        "process_gpu_waiting",
+        "Waiting GPUs per rank",
+        "process",
+        "process",
+        ("gpu_waiting_percent",),
+        2,
+        by=_RANK,
+        high=100.0,
+    ),
     Panel("process_io", "Storage I/O per rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK),
     Panel(
         "process_files",

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import made_runs
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from made_sweep import make_sweep
+from rl_runs import FAULTS, make_healthy, spell
 
 import trainvitals
+from trainvitals.journal.benchmarks import write_benchmark
+from trainvitals.journal.documents.benchmark import Agreement, Benchmark, Latency, Measured, Memory
+from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import resolve
 from trainvitals.views.report.document import draw_report
@@ -41,6 +47,8 @@ PAGES = {
     "findings": Page("#/run/RUN/findings", ".findings > li"),
     "training": Page("#/run/RUN/training", CHART),
     "system": Page("#/run/RUN/system", CHART),
+    "rl": Page("#/run/POLICY/rl", ".findings > li"),
+    "benchmark": Page("#/run/MODEL/benchmark", "main .charts canvas, main .charts svg"),
     "media": Page("#/run/MEDIA/media", ".picture img"),
     "alerts": Page("#/run/RUN/alerts", "main table"),
     "events": Page("#/run/RUN/logs", "main table"),
@@ -62,9 +70,35 @@ class Made(NamedTuple):
         return base + address
 
 
+def make_policy(folder: Path) -> Path:
+    """Reinforcement learning with a fault, on the GPUs of two roles."""
+    policy = make_healthy(5)
+    FAULTS["rl_truncation"](policy)
+    made_runs.write(made_runs.make_run(folder), [{"step": step, **row} for step, row in spell(policy, "verl")])
+    waiting = [{"role": role, "rank": 0, "gpu_waiting_percent": 40.0} for role in ("actor", "rollout")]
+    made_runs.write(folder, waiting * 100, "process_metrics_20260101_000000")
+    return folder
+
+
+def make_model(folder: Path) -> Path:
+    """A model that was measured in two variants."""
+    shared = {"threads": 1, "items_per_second": 500.0, "disk_mb": 4.0, "memory": Memory(peak=10.0)}
+    reference = Latency(calls=100, median=2.0, low=1.9, high=2.1, p90=2.2, p95=2.3, p99=2.4, mean=2.0)
+    results = (
+        Measured(variant="fp32", reference=True, latency=reference, **shared),
+        Measured(
+            variant="int8-ort", latency=replace(reference, median=1.0), ratio=0.5, verdict="faster",
+            agreement=Agreement(cosine=0.99, within=True), **shared,
+        ),
+    )  # fmt: skip
+    made_runs.write(made_runs.make_run(folder), [{"step": 0, "loss": 1.0}])
+    write_benchmark(folder, Benchmark(model="model.pt2", inputs="1x64", started=format_time(), results=results))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """Two runs with everything that a page shows, a sweep, and a report of the first."""
+    """Two runs with everything that a page shows, a policy, a model, a sweep, and a report of the first three kinds."""
     root: Path = tmp_path_factory.mktemp("runs")
     first, second = make_run(root, "baseline"), make_run(root, "candidate", scale=0.5)
     folder = root / "p" / first
@@ -76,10 +110,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     run.log_histogram("logits", range(100))
     run.log_table("errors", [[1, "one"]], columns=["n", "name"])
     run.finish()
+    keys = {"RUN": first, "OTHER": second, "MEDIA": Path(run.folder).name, "POLICY": "grpo", "MODEL": "model"}
+    folders = [folder, make_policy(root / "p" / "grpo"), make_model(root / "p" / "model")]
     report = root / "report.html"
-    report.write_bytes(draw_report(name_runs([folder]), "html", resolve({})))
+    report.write_bytes(draw_report(name_runs(folders), "html", resolve({})))
     server = Server(root, "--allow-edit")
-    yield Made(server, report.as_uri(), {"RUN": first, "OTHER": second, "MEDIA": Path(run.folder).name})
+    yield Made(server, report.as_uri(), keys)
     server.stop()
 
 
@@ -112,7 +148,7 @@ def test_no_page_keeps_anybody_out(made: Made, open_tab: Open, name: str) -> Non
     assert judge(tab) == []
 
 
-@pytest.mark.parametrize("name", ["overview", "findings", "training", "system", "alerts", "events"])
+@pytest.mark.parametrize("name", ["overview", "findings", "training", "system", "rl", "benchmark", "alerts", "events"])
 def test_no_page_of_a_report_does(made: Made, open_tab: Open, name: str) -> None:
     page = PAGES[name]
     tab = open_tab(reduced_motion="reduce")

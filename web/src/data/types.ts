@@ -704,6 +704,9 @@ export interface Rank {
   state?: string;
   alive?: boolean;
   step?: number;
+  // What it is doing within its step, where the framework reports that
+  phase?: string;
+  phase_since?: string;
   step_seconds?: number;
   last_log?: string;
   lines?: number;

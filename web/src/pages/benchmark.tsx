@@ -100,7 +100,7 @@ function TradeOff({ rows }: { rows: Measured[] }) {
   return (
     <figure class="chart" aria-label="Size, error and speed">
       <figcaption><h3>Size, error and speed</h3><span class="axis">small and at the lower left is best</span></figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" class="trade-off">
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={spots.map(describeSpot).join("; ")} class="trade-off">
         <line x1="44" x2={WIDTH - 10} y1={HEIGHT - 26} y2={HEIGHT - 26} /><line x1="44" x2="44" y1="6" y2={HEIGHT - 26} />
         <text x={WIDTH - 10} y={HEIGHT - 8} text-anchor="end">latency →</text>
         <text x="12" y="12" text-anchor="end" transform="rotate(-90 12 12)">error →</text>
@@ -110,12 +110,16 @@ function TradeOff({ rows }: { rows: Measured[] }) {
   );
 }
 
+function describeSpot(spot: Spot): string {
+  return `${spot.name}: ${formatShort(spot.latency)} ms, error ${formatShort(spot.error * 100)} %, ${formatShort(spot.size)} MB`;
+}
+
 function Mark({ spot, at }: { spot: Spot; at: number }) {
   const { stroke } = lineStyle(at, dark.value);
   const end = spot.x > WIDTH * 0.7;
   return (
     <g>
-      <title>{`${spot.name}: ${formatShort(spot.latency)} ms, error ${formatShort(spot.error * 100)} %, ${formatShort(spot.size)} MB`}</title>
+      <title>{describeSpot(spot)}</title>
       <circle cx={spot.x} cy={spot.y} r={spot.radius} fill={`${stroke}55`} stroke={stroke} />
       <text x={end ? spot.x - spot.radius - 4 : spot.x + spot.radius + 4} y={spot.y + 4} text-anchor={end ? "end" : "start"}>{spot.name}</text>
     </g>

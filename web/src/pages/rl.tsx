@@ -1,6 +1,6 @@
 // How a policy learns from its own responses, and where the time of a step goes.
 import { panels, run, setQuery, usePageRoute } from "../data/page.ts";
-import { formatPercent, formatShort, formatValue, toNumber } from "../logic/format.ts";
+import { formatClock, formatPercent, formatShort, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart, spelling } from "../ui/panel.tsx";
@@ -21,6 +21,7 @@ export function Rl() {
   const [diagnosis] = useDiagnosis(known);
   const findings = diagnosis?.findings.filter((item) => item.rule.startsWith("rl.")) ?? [];
   const shown = (panels.value?.panels ?? []).filter((panel) => panel.group === "rl" && namesOf(panel).length);
+  const waiting = panels.value?.panels.find((panel) => panel.id === "process_gpu_waiting" && namesOf(panel).length);
   if (!shown.length) {
     return (
       <Empty title="No reinforcement learning here">
@@ -38,6 +39,7 @@ export function Rl() {
       {findings.length > 0 && <Section title="Findings" note={`${findings.length}`}><FindingList findings={findings} runKey={known.key} /></Section>}
       <div class="charts">
         {shown.map((panel, at) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={smoothing} marks={marks} height={210} atTop={at < 4} />)}
+        {waiting && <PanelChart panel={{ ...waiting, title: "Waiting GPUs by role" }} axis={axis} marks={marks} height={210} spread="band" />}
       </div>
     </>
   );
@@ -52,6 +54,7 @@ function Facts() {
     const last = toNumber(metric(name)?.last ?? null);
     return last !== null && Number.isFinite(last) ? formatPercent(last) : "–";
   };
+  const busy = run.value!.live ? run.value!.ranks.find((rank) => rank.alive && rank.phase) : undefined;
   const reward = metric("rl_reward");
   const validation = metric("rl_validation_reward");
   const entropy = metric("rl_entropy");
@@ -60,6 +63,7 @@ function Facts() {
   const tokens = toNumber(length?.last ?? null);
   return (
     <div class="facts">
+      {busy && <Fact title="phase" value={busy.phase!} note={`since ${formatClock(busy.phase_since, true)}`} />}
       {reward && <Fact title="reward" value={formatValue(reward.last)} note={`max ${formatValue(reward.high)}`} />}
       {validation && <Fact title="validation" value={formatValue(validation.last)} note={`max ${formatValue(validation.high)}`} />}
       {entropy && <Fact title="entropy" value={formatValue(entropy.last)} note={`max ${formatValue(entropy.high)}`} />}

@@ -58,6 +58,8 @@ class Registration(Document):
     local_world_size: int = entry(whole, 1)
     launcher: str = entry(text, "")
     """What started it, where that also ends it in a way to know about: RAY."""
+    ray_job: str = entry(text, "")
+    """Ray's id of the job that it is part of: other workers of it that hold a GPU are the run's, too."""
     kind: str = entry(text, TRAINING)
     correlation_id: str = entry(text, "")
     stack_signal: int | None = entry(whole, None)
