@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from trainvitals.conditions.row import Condition, LiveRule, Threshold
 
+_LATE_VALIDATION = "median(rl_validation_reward, 3 values)"
+"""One validation alone is noisy."""
 _NO_GAIN = "median(rl_reward, 10 values) <= median(rl_reward, 40 values)"
 
 
@@ -69,7 +71,8 @@ _GENERATION = _share("rl_generation_time")
 _UPDATE = _share("rl_update_time")
 _IDLE = _share("rl_idle_time")
 _ROLLOUT_IDLE = _share("rl_rollout_idle_time")
-_VALIDATION_TOTAL = "(mean(rl_validation_time, all) * count(rl_validation_time, all))"
+# Without the first: most begin with one, and no steps belong to it.
+_VALIDATION_TOTAL = "(mean(rl_validation_time, all) * (count(rl_validation_time, all) - 1))"
 _STEPS_TOTAL = "(mean(rl_step_time, all) * count(rl_step_time, all))"
 _VALIDATION = f"{_VALIDATION_TOTAL} / ({_VALIDATION_TOTAL} + {_STEPS_TOTAL})"
 _TRAINER_BOUND = (
@@ -286,17 +289,18 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             # By more than it varies, too: a reward that begins near zero rises by factors.
             "median(rl_reward, 20 values) - first(rl_reward, 10) > "
-            "at_least(abs(first(rl_reward, 10)) * $rl_reward_gain_percent / 100, 2 * std(rl_reward, 20 values)) "
-            "and count(rl_validation_reward, all) > 3 and rl_validation_reward <= first(rl_validation_reward, 2) "
-            "and rl_validation_reward < max(rl_validation_reward, all)",
-            "The reward rose from {start:.3g} to {reward:.3g}, but not on validation: {rl_validation_reward:.3g} "
+            "at_least(abs(first(rl_reward, 10)) * $rl_reward_gain_percent / 100, 2 * std(rl_reward, 40 values)) "
+            f"and count(rl_validation_reward, all) > 3 and {_LATE_VALIDATION} <= first(rl_validation_reward, 2) "
+            f"and {_LATE_VALIDATION} < max(rl_validation_reward, all)",
+            "The reward rose from {start:.3g} to {reward:.3g}, but not on validation: {late:.3g} "
             "(at the start {validation:.3g})",
             wait="10 steps",
-            clear="rl_validation_reward > first(rl_validation_reward, 2)",
+            clear=f"{_LATE_VALIDATION} > first(rl_validation_reward, 2)",
             let={
                 "start": "first(rl_reward, 10)",
                 "reward": "median(rl_reward, 20 values)",
                 "validation": "first(rl_validation_reward, 2)",
+                "late": _LATE_VALIDATION,
             },
         ),
         findings=("rl.reward_hacking",),
