@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from verl_site import make_site
 from waiting import PATIENCE, read_whole_lines, wait_until
 
 from trainvitals.agent import control
@@ -69,6 +70,9 @@ class Cluster:
             name: self._start(f"{name.rstrip('2')}.py", self.address, str(folder / name / "runs"))
             for name in ("train", "tune", "watched", "job", "job2")
         }
+        self.marker = folder / "nodes_are_measured"
+        site, runs = make_site(folder / "site"), folder / "verl" / "runs"
+        self._drivers["verl"] = self._start("verl_job.py", self.address, str(runs), str(site), str(self.marker))
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         name = f"{Path(program).name}.{len(list(self.folder.glob('*.err')))}.err"
@@ -333,6 +337,22 @@ def test_two_jobs_on_one_cluster_have_a_run_each(cluster: Cluster) -> None:
         (run,) = cluster.runs_of(name).values()
         assert ended(run).status == "finished"
         assert [len(curve(run, "loss")), len(curve(run, "score", role="judge"))] == [1, 1]
+
+
+# -- verl
+
+
+def test_verl_trains_in_an_actor_that_is_the_trainer_of_one_run_on_all_nodes(cluster: Cluster) -> None:
+    (run,) = wait_until(lambda: cluster.runs_of("verl", at_end=False), "its run").values()
+    wait_until(lambda: find_measured_nodes(run) >= {0, 1}, "the agents of both nodes")
+    cluster.marker.touch()
+    (folder,) = cluster.runs_of("verl").values()
+    assert folder == run
+    file = ended(run)
+    assert (file.name, file.project, file.status) == ("grpo", "math", "failed")
+    assert str(file.cause) == "ValueError: the rollout server is gone"
+    assert curve(run, "critic/score/mean") == [(1, 0.25), (2, 0.5), (3, 0.75)]
+    assert not [row for row in events(run) if row.get("role") == "task_runner_v1"]
 
 
 # -- Ray's own metrics

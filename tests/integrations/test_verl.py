@@ -1,16 +1,13 @@
-"""The backend of verl, with its own `tracking.py` out of the published wheel: verl itself needs Ray and an older
-Transformers than other tests."""
+"""The backend of verl, with its own `tracking.py` (tests/verl_site.py). In Ray: test_ray.py."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import find_runs, rows_of
+from verl_site import TIMER, make_site
 from watching import lines
 
 import trainvitals
@@ -29,57 +27,12 @@ from trainvitals.integrations.verl import MOST_EDGES, Tracking, VerlLogger
 from trainvitals.journal import registrations
 from trainvitals.trainer.run import Run
 
-VERSION = "0.9.1"
 ROOT = Path(__file__).parents[2]
-TIMER = """
-from contextlib import contextmanager
-@contextmanager
-def marked_timer(name, timing_raw, color=None, domain=None, category=None):
-    yield
-    timing_raw[name] = timing_raw.get(name, 0) + 1.5
-"""
-
-
-@pytest.fixture(scope="session")
-def wheel() -> Path:
-    folder = ROOT / "build" / "clients" / f"verl-{VERSION}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not list(folder.glob("*.whl")):
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                f"verl=={VERSION}",
-                "-d",
-                str(folder),
-            ]
-            subprocess.run(command, check=True)
-    return next(folder.glob("*.whl"))
 
 
 @pytest.fixture
-def site(wheel: Path, tmp_path: Path) -> Path:
-    """A folder with verl's tracking.py, the part of its `__init__` that loads plugins, and our entry point."""
-    with zipfile.ZipFile(wheel) as archive:
-        init = archive.read("verl/__init__.py").decode()
-        tracking = archive.read("verl/utils/tracking.py")
-    loading = init[init.index("# Auto-discover plugins") : init.index('if os.getenv("VERL_USE_MODELSCOPE"')]
-    place = tmp_path / "site"
-    (place / "verl" / "utils").mkdir(parents=True)
-    (place / "verl" / "__init__.py").write_text(f"import logging\nimport os\n{loading}")
-    (place / "verl" / "utils" / "__init__.py").write_text("")
-    (place / "verl" / "utils" / "tracking.py").write_bytes(tracking)
-    (place / "verl" / "utils" / "debug.py").write_text(TIMER)
-    about = place / "acme-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[verl.plugins]\ntrainvitals = trainvitals.integrations.verl_plugin\n")
-    return place
+def site(tmp_path: Path) -> Path:
+    return make_site(tmp_path / "site")
 
 
 def run_verl(site: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:

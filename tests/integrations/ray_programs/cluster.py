@@ -3,9 +3,14 @@
 Prints its address, then obeys: `add` adds a node, `remove` removes it again; each is answered with the id of the node.
 """
 
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from ray._private import services
+from ray._raylet import DASHBOARD_AGENT_LISTEN_PORT_NAME, persist_port
 from ray.cluster_utils import Cluster
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -21,7 +26,21 @@ def choose_ports() -> dict[str, int]:
     return {name: free_port() for name in names}
 
 
+def announce_ports(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Around the start of a raylet: it ends if the dashboard's agent has not written its port within 15 seconds, also
+    where that port was chosen beforehand."""
+
+    def start_raylet(*args: Any, **options: Any) -> Any:
+        given = inspect.signature(start).bind(*args, **options).arguments
+        port = given["dashboard_agent_listen_port"]
+        persist_port(given["session_dir"], given["node_id"], DASHBOARD_AGENT_LISTEN_PORT_NAME, port)
+        return start(*args, **options)
+
+    return start_raylet
+
+
 def main(folder: str) -> None:
+    services.start_raylet = announce_ports(services.start_raylet)
     head = {"num_cpus": 12, "include_dashboard": False, "temp_dir": folder, "object_store_memory": STORE}
     head |= choose_ports()
     cluster = Cluster(initialize_head=True, head_node_args=head)
