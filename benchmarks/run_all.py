@@ -18,6 +18,7 @@ import alerts
 import kill_loss
 import log_cost
 import many_ranks
+import rl_cost
 import startup
 import storage
 import top
@@ -41,6 +42,7 @@ def main() -> None:
         lambda: write_storm.bench(1 if quick else 10, Path(tempfile.gettempdir())),
         lambda: storage.bench([100_000] if quick else [100_000, 1_000_000, 10_000_000]),
         lambda: agent_cost.bench(5 if quick else 30),
+        lambda: rl_cost.bench(8 if quick else 20),
         lambda: many_ranks.bench_agent(5 if quick else 30),
         lambda: many_ranks.bench_log(5 if quick else 20),
         lambda: alerts.bench_windows(),

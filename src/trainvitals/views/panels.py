@@ -467,8 +467,8 @@ def levels_of(panel: Panel, conditions: Conditions) -> tuple[Level, ...]:
 
 
 def title_of(panel: Panel, names: Sequence[str], logged: Collection[str]) -> str:
-    """Its own title; where only what accompanies its first metric was `logged`, such as validation, that name."""
-    is_alone = len(names) == 1 and panel.chart == "line"
+    """Its own title; where only the validation of its first metric was `logged`, that name."""
+    is_alone = len(names) == 1 and panel.without_validation != panel.metrics
     is_first = catalog.find_spelling(panel.table, panel.metrics[0], logged) is not None
     return names[0] if is_alone and not is_first else panel.title
 

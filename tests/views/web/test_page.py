@@ -422,6 +422,9 @@ def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
     FAULTS["rl_truncation"](run)
     folder = made_runs.make_run(tmp_path / "p" / "grpo")
     made_runs.write(folder, [{"step": step, **row} for step, row in spell(run, "verl")])
+    for rank in (0, 1):  # processes have times and no steps
+        measured = [{"role": "rollout", "rank": rank, "gpu_waiting_percent": 40.0 + rank}] * 50
+        made_runs.write(folder, measured, "process_metrics_20260101_000000")
     server, report = serve(tmp_path), tmp_path / "report.html"
     report.write_bytes(draw_report([("grpo", RunReader(folder))], "html", settings.resolve({})))
     for tab, place in ((open_tab(), server.base), (open_tab(width=390, theme="light"), f"file://{report}")):
@@ -430,6 +433,8 @@ def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
         tab.wait(f"{CHARTS} >= 3")
         tab.wait("document.body.innerText.includes('of the responses are cut off at the length limit')")
         tab.wait("document.body.innerText.includes('critic/score/mean')")
+        tab.page.get_by_text("Waiting GPUs by role").scroll_into_view_if_needed()
+        tab.wait("document.body.innerText.includes('all 2 rollout ranks')")
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     tab = open_tab()
     tab.page.goto(link(server, other))

@@ -39,7 +39,7 @@ export function Rl() {
       {findings.length > 0 && <Section title="Findings" note={`${findings.length}`}><FindingList findings={findings} runKey={known.key} /></Section>}
       <div class="charts">
         {shown.map((panel, at) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={smoothing} marks={marks} height={210} atTop={at < 4} />)}
-        {waiting && <PanelChart panel={{ ...waiting, title: "Waiting GPUs by role" }} axis={axis} marks={marks} height={210} spread="band" />}
+        {waiting && <PanelChart panel={{ ...waiting, title: "Waiting GPUs by role" }} axis={axis === "step" ? "relative" : axis} height={210} spread="band" />}
       </div>
     </>
   );

@@ -46,7 +46,7 @@ export function namesOf(panel: Panel): string[] {
 
 // As title_of in views/panels.py: what is only the validation of a panel goes by the name it was logged with.
 function panelTitle(panel: Panel, names: string[]): string {
-  return names.length === 1 && panel.chart === "line" && panel.metrics[0] !== names[0] && spelling(panel.table, panel.metrics[0]) === undefined ? names[0] : panel.title;
+  return names.length === 1 && panel.metrics.some((name) => name.includes("validation_")) && panel.metrics[0] !== names[0] && spelling(panel.table, panel.metrics[0]) === undefined ? names[0] : panel.title;
 }
 
 // A panel for an undeclared metric, as own_panel in views/panels.py.
@@ -129,7 +129,11 @@ export function PanelChart(props: PanelChartProps) {
 }
 
 function titlesOf(series: Parameters<typeof seriesTitle>[1], panel: Panel): string[] {
-  return uniqueTitles(series.map((item) => seriesTitle(item, series, panel.by)));
+  // Parts of a whole are named by their last word: gen, not timing_s/gen.
+  const ends = series.map((item) => item.name.split("/").at(-1)!);
+  const short = panel.chart === "stacked" && new Set(ends).size === new Set(series.map((item) => item.name)).size;
+  const named = short ? series.map((item, at) => ({ ...item, name: ends[at] })) : series;
+  return uniqueTitles(named.map((item) => seriesTitle(item, named, panel.by)));
 }
 
 // Two lines must not share a title: it is how they are hidden and shown.
