@@ -371,7 +371,8 @@ def test_the_pages_of_all_nodes_are_scraped_by_their_id(cluster: Cluster) -> Non
                 assert unit.read() == () or time.monotonic() > read + ray_pages.SECONDS - 1.0
             except SourceUnavailable:
                 continue  # it is starting, or was removed
-            if any("ray_resources" in item.values for item in samples):
+            # Not `ray_resources`: a raylet gives up to report them if the page is not served within 30 seconds.
+            if any(name.startswith("ray_node_mem") for item in samples for name in item.values):
                 found[unit.key.rpartition(":")[2]] = samples
         return len(found) >= 2
 
@@ -379,7 +380,6 @@ def test_the_pages_of_all_nodes_are_scraped_by_their_id(cluster: Cluster) -> Non
     for node_id, samples in found.items():
         assert {item.labels["node_id"] for item in samples} == {node_id}
         assert {item.labels["target"] for item in samples} == {f"ray:{cluster.session}"}
-        assert "CPU" in {item.labels.get("Name") for item in samples}
         names = {name for item in samples for name in item.values}
         assert not any(name.startswith(("ray_grpc", "ray_operation", "python_")) for name in names)
 

@@ -12,7 +12,7 @@ import ray
 import trainvitals
 
 
-@ray.remote(num_cpus=0, num_gpus=1, max_restarts=1, max_task_retries=1)
+@ray.remote(num_cpus=0, num_gpus=1, max_restarts=1, max_task_retries=-1)
 class RolloutWorker:
     def __init__(self) -> None:
         self.run = trainvitals.init()
