@@ -2,7 +2,7 @@
 
     python benchmarks/rl_cost.py [--seconds 20]
 
-CPU time, medians: a busy machine changes it little. Needs gcc for the eight GPUs (tests/sources/fake_nvml.c).
+CPU time. Needs gcc for the eight GPUs (tests/sources/fake_nvml.c).
 """
 
 from __future__ import annotations
