@@ -6,24 +6,27 @@ import numpy as np
 import pytest
 
 from trainvitals.analysis.timings import (
-    compare_rounds,
+    compare_processes,
     is_precise,
     is_steady,
     median_interval,
+    process_interval,
     schedule,
     summarize,
 )
 
 
-def simulate_rounds(seed: int, ratio: float, rounds: int = 12) -> tuple[list[float], list[float]]:
-    """Medians of rounds on a machine whose load changes (5 %), with noise of its own for each round (2 %)."""
+def simulate_processes(seed: int, ratio: float, processes: int = 6) -> tuple[list[list[float]], list[list[float]]]:
+    """Medians of rounds on a machine whose load changes (5 %), of processes that differ from each other (1 %), with
+    noise of its own for each round (2 %)."""
     random = np.random.default_rng(seed)
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        load = np.exp(random.normal(0, 0.05))
-        for times, slower in zip(found, (1.0, ratio), strict=True):
-            calls = slower * load * np.exp(random.normal(0, 0.02)) * (1 + random.gamma(1, 0.03, 20))
-            times.append(float(np.median(calls)))
+    found: tuple[list[list[float]], list[list[float]]] = ([], [])
+    for _ in range(processes):
+        own = np.exp(random.normal(0, 0.01, 2)) * (1.0, ratio)
+        loads = np.exp(random.normal(0, 0.05, 8))
+        for times, slower in zip(found, own, strict=True):
+            calls = (slower * loads * np.exp(random.normal(0, 0.02, 8)))[:, None] * (1 + random.gamma(1, 0.03, (8, 20)))
+            times.append(np.median(calls, axis=1).tolist())
     return found
 
 
@@ -90,37 +93,58 @@ def test_rounds_go_forwards_and_backwards() -> None:
 
 
 def test_a_model_against_itself_shows_no_difference_in_at_least_95_of_100() -> None:
-    found = [compare_rounds(*simulate_rounds(seed, 1.0)) for seed in range(100)]
-    assert sum(item is not None and item.word == "no difference" for item in found) >= 95
+    found = [compare_processes(*simulate_processes(seed, 1.0)) for seed in range(200)]
+    assert sum(item is not None and item.word == "no difference" for item in found) >= 190
 
 
 def test_one_that_is_5_percent_slower_is_found() -> None:
-    found = [compare_rounds(*simulate_rounds(seed, 1.05, rounds=20)) for seed in range(40)]
+    found = [compare_processes(*simulate_processes(seed, 1.05)) for seed in range(40)]
     assert sum(item is not None and item.word == "slower" for item in found) >= 38
 
 
+def test_many_rounds_of_a_few_processes_do_not_make_their_difference_look_real() -> None:
+    # Each process is the same in all of its rounds, and no two are alike.
+    found = compare_processes([[1.0] * 1000, [1.01] * 1000, [1.02] * 1000, [1.0] * 1000], [[1.02] * 1000] * 4)
+    assert found is not None
+    assert found.value == pytest.approx(1.0125, abs=0.001)
+    assert found.word == "no difference"
+
+
 def test_separate_measurements_are_compared_with_a_wider_interval() -> None:
-    a, b = simulate_rounds(3, 1.5, rounds=20)
-    paired, apart = compare_rounds(a, b), compare_rounds(a, b, paired=False)
+    a, b = simulate_processes(3, 1.5)
+    paired, apart = compare_processes(a, b), compare_processes(a, b, paired=False)
     assert paired is not None
     assert apart is not None
     assert paired.word == apart.word == "slower"
     assert apart.high / apart.low > paired.high / paired.low
 
 
-def test_many_rounds_are_all_used() -> None:
-    found = compare_rounds([1.0] * 200, [1.0] * 100 + [3.0] * 100)
+def test_all_rounds_of_a_process_are_used() -> None:
+    found = compare_processes([[1.0] * 200] * 3, [[1.0] * 100 + [3.0] * 100] * 3)
     assert found is not None
     assert found.value == pytest.approx(3**0.5, rel=0.1)
-    assert found.rounds == 200
+    assert found.processes == 3
 
 
-def test_too_few_rounds_are_not_compared() -> None:
-    assert compare_rounds([1.0] * 4, [2.0] * 4) is None
+def test_two_processes_are_not_compared_and_have_no_interval_of_their_own() -> None:
+    assert compare_processes([[1.0] * 40] * 2, [[2.0] * 40] * 6) is None
+    assert process_interval([[1.0] * 40] * 2) is None
 
 
-def test_a_verdict_reads_as_a_sentence() -> None:
-    faster = compare_rounds([3.0] * 12, [2.0] * 12)
-    same = compare_rounds([3.0] * 12, [3.0] * 12)
-    assert str(faster) == "1.50x faster [1.50, 1.50]"
-    assert str(same) == "no difference seen (± 0.0 %)"
+def test_the_interval_of_a_latency_covers_how_its_processes_differ() -> None:
+    found = process_interval([[value] * 8 for value in (0.99, 1.0, 1.01)])
+    assert found is not None
+    assert found.low < 0.98 < 1.02 < found.high
+    assert found.including(1.5) == (found.low, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ([2.0, 2.0, 2.0], "1.50x faster [1.50, 1.50]"),
+        ([3.0, 3.0, 3.0], "no difference seen (± 0.0 %)"),
+        ([2.9, 3.0, 3.3], "too noisy to tell (± 50 %)"),
+    ],
+)
+def test_a_verdict_reads_as_a_sentence(other: list[float], text: str) -> None:
+    assert str(compare_processes([[3.0]] * 3, [[value] for value in other])) == text

@@ -24,7 +24,7 @@ from trainvitals.journal.documents.benchmark import (
     Measured,
 )
 
-QUICK = {"seconds": 0.3}
+QUICK = {"seconds": 0.3, "processes": 1}
 
 
 def plan(target: str, inputs: str, **more: Any) -> Plan:
@@ -43,6 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
                 batches=(1, 8),
                 variants=("fp32", "onnx", "int8-ort", "int8-ao"),
                 metric="some_models:mean_answer",
+                processes=3,
             )
         )
 
@@ -66,7 +67,12 @@ def test_latency_has_its_interval_and_all_calls_are_kept(found: Benchmark) -> No
         assert row.latency.median == pytest.approx(np.median(calls))
         assert row.latency.lowest == min(calls)
         assert row.items_per_second == pytest.approx(1000 / np.median(calls))
-        assert len(row.rounds) >= 5
+        assert len(row.processes) == 3
+        assert [len(process) for process in row.rounds_by_process] == list(row.processes)
+        assert row.latency.low is not None
+        assert row.latency.high is not None
+        assert row.latency.low <= row.latency.median <= row.latency.high
+        assert row.ratio is not None or variant == "fp32"
 
 
 def test_onnxruntime_gives_the_same_answers_and_int8_nearly(found: Benchmark) -> None:
@@ -105,7 +111,16 @@ def test_the_machine_and_the_versions_are_recorded(found: Benchmark) -> None:
     assert found.machine["cores"] >= 1
     assert {"torch", "onnxruntime", "torchao"} <= found.machine["versions"].keys()
     assert found.inputs == "1x64"
-    assert row_of(found, "fp32").flops == 2 * (64 * 128 + 128 * 16)
+    flops = 2 * (64 * 128 + 128 * 16)
+    assert [row_of(found, name).flops for name in ("fp32", "onnx")] == [flops, flops]
+    (peak,) = found.peaks
+    assert peak.threads == 1
+    assert peak.flops_per_second is not None
+    assert peak.flops_per_second > 1e8
+    assert peak.bytes_per_second is not None
+    assert peak.bytes_per_second > 1e7
+    parameters = 64 * 128 + 128 + 128 * 16 + 16
+    assert row_of(found, "fp32", 8).bytes_moved == 4 * (parameters + 8 * (64 + 16))
 
 
 def test_it_is_the_same_after_writing_and_reading(found: Benchmark) -> None:
@@ -149,7 +164,7 @@ def test_an_onnx_file_needs_no_torch_and_knows_its_inputs(tmp_path: Path, monkey
     torch.onnx.export(some_models.mlp().eval(), (torch.zeros(1, 64),), str(path), external_data=False, verbose=False)
     (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2] / 'src'}")
-    found = measure(Plan(str(path), variants=("onnx", "fp32"), seconds=0.2))
+    found = measure(Plan(str(path), variants=("onnx", "fp32"), **QUICK))
     assert [(row.variant, row.state) for row in found.results] == [("onnx", MEASURED), ("fp32", UNAVAILABLE)]
     assert "torch" not in found.machine["versions"]
     assert found.results[0].parameters == 64 * 128 + 128 + 128 * 16 + 16
@@ -174,9 +189,9 @@ def test_the_knee_is_the_smallest_batch_that_is_nearly_as_good_as_the_best() -> 
 
 
 def test_a_row_without_times_gets_no_verdict() -> None:
-    timed = replace(make_row("fp32", 1, 1.0), rounds=((1.0,),) * 6)
+    timed = replace(make_row("fp32", 1, 1.0), rounds=((1.0,),) * 6, processes=(2, 2, 2))
     assert judge(Measured(variant="x", state=FAILED), timed).verdict == ""
-    assert judge(replace(timed, rounds=((1.0,),) * 3), timed).verdict == "too few rounds to compare"
+    assert judge(replace(timed, processes=()), timed).verdict == "not compared: 1 process, of 3 that it takes"
     assert judge(replace(timed, rounds=((2.0,),) * 6), timed).verdict.startswith("2.00x slower")
 
 

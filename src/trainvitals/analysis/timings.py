@@ -1,8 +1,10 @@
 """Repeated timings of one thing: when they are steady, how well their median is known, which are outliers, and which
 of two things is faster.
 
-Calls that follow each other are alike, so they count as fewer than they are (`chance.effective_size`). Two things
-are compared by rounds in which both were timed: what slows the machine for a while then slows both.
+Calls that follow each other are alike, so they count as fewer than they are (`chance.effective_size`). Two processes
+of the same program differ too, by where their memory happens to lie: by about 1 %, far more than the medians of their
+rounds. So a process is one observation, however many calls it made, and two things are compared by pairs of processes
+that were timed in the same rounds: what slows the machine for a while then slows both.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.analysis.chance import effective_size
+from trainvitals.analysis.chance import effective_size, t_quantile
 from trainvitals.analysis.comparison import NOTABLE, SURE
 from trainvitals.analysis.robust import scale_of
 from trainvitals.analysis.wording import percent
 
 Floats = NDArray[np.float64]
 
+CONFIDENCE = 0.95
 CONFIDENCE_Z = 1.96
-"""Of the 95 % interval of a median."""
+"""Of the interval of a median."""
 FEWEST = 6
 """Values below which a median has no 95 % interval: both ends would lie beyond the extremes."""
 BEYOND = 10
@@ -32,12 +35,14 @@ OUTLIER_SCALES = 5.0
 WINDOW = 10
 """Calls of which two medians in a row must agree before a warm-up is over."""
 STEADY = 0.02
-FEWEST_ROUNDS = 5
+FEWEST_PROCESSES = 3
+"""Of each thing, below which nothing is known of how processes differ."""
+NOISY = 0.1
+"""Half the width of an interval above which a difference that was not seen may well be there."""
 MOST_ROUNDS = 60
-"""More are merged with their neighbours: the pairs that are compared grow with their square."""
-DRAWS = 2000
+"""More are merged with their neighbours: the pairs of a pseudomedian grow with their square."""
 
-Word = Literal["faster", "slower", "no difference"]
+Word = Literal["faster", "slower", "no difference", "unsure"]
 
 
 class Interval(NamedTuple):
@@ -47,6 +52,9 @@ class Interval(NamedTuple):
     def width_of(self, middle: float) -> float:
         """Relative to what it is the interval of."""
         return (self.high - self.low) / middle if middle else math.inf
+
+    def including(self, middle: float) -> Interval:
+        return Interval(min(self.low, middle), max(self.high, middle))
 
 
 class Timings(NamedTuple):
@@ -74,20 +82,25 @@ class Ratio(NamedTuple):
     value: float
     low: float
     high: float
-    rounds: int
+    processes: int
+    """Of each, or of the one that had fewer."""
 
     @property
     def word(self) -> Word:
         """A difference is named if its interval excludes 1 and it is large enough to matter."""
         if self.low <= 1.0 <= self.high or abs(self.value - 1.0) < NOTABLE:
-            return "no difference"
+            return "unsure" if self._reach > NOISY else "no difference"
         return "slower" if self.value > 1.0 else "faster"
 
+    @property
+    def _reach(self) -> float:
+        return max(abs(self.high - 1.0), abs(1.0 - self.low))
+
     def __str__(self) -> str:
-        """`1.51x faster [1.48, 1.55]`, `no difference seen (± 1.2 %)`."""
-        if self.word == "no difference":
-            reach = max(abs(self.high - 1.0), abs(1.0 - self.low))
-            return f"no difference seen (± {percent(reach)})"
+        """`1.51x faster [1.48, 1.55]`, `no difference seen (± 1.2 %)`, `too noisy to tell (± 14 %)`."""
+        if self.word in ("no difference", "unsure"):
+            what = "no difference seen" if self.word == "no difference" else "too noisy to tell"
+            return f"{what} (± {percent(self._reach)})"
         low, middle, high = self.low, self.value, self.high
         if self.word == "faster":
             low, middle, high = 1 / self.high, 1 / self.value, 1 / self.low
@@ -164,51 +177,60 @@ def schedule(count: int, round_number: int) -> list[int]:
     return order if round_number % 2 == 0 else order[::-1]
 
 
-def compare_rounds(
-    baseline: Sequence[float], other: Sequence[float], *, paired: bool = True, seed: int = 0
+def compare_processes(
+    baseline: Sequence[Sequence[float]], other: Sequence[Sequence[float]], *, paired: bool = True
 ) -> Ratio | None:
-    """`other` against `baseline`, both the median of each round. `paired` if they were timed in the same rounds; else
-    they come from two separate measurements. None below `FEWEST_ROUNDS`."""
-    rounds = min(len(baseline), len(other))
-    if rounds < FEWEST_ROUNDS:
+    """`other` against `baseline`: of each process the medians of its rounds. `paired` if the processes at the same
+    place were timed in the same rounds; else they come from two separate measurements. None below
+    `FEWEST_PROCESSES`."""
+    count = min(len(baseline), len(other))
+    if count < FEWEST_PROCESSES:
         return None
     if paired:
-        baseline, other = baseline[:rounds], other[:rounds]
-    a, b = _merge(baseline), _merge(other)
-    random = np.random.default_rng(seed)
-    if paired:
-        middle = float(_pseudomedian((b - a)[None, :])[0])
-        drawn = _draw(b - a, random)
+        pairs = zip(baseline[:count], other[:count], strict=True)
+        found = _interval_of_mean(np.array([_middle_difference(a, b) for a, b in pairs]))
     else:
-        middle = float(_pseudomedian(b[None, :])[0] - _pseudomedian(a[None, :])[0])
-        drawn = _draw(b, random) - _draw(a, random)
-    # The bootstrap of few values is too narrow: it has the variance of n where an estimate needs that of n - 1, and
-    # normal tails where those of Student's t are right.
-    count = min(len(a), len(b))
-    widen = math.sqrt(count / (count - 1)) * _t_over_normal(count - 1)
-    tail = (1 - SURE) / 2
-    low, high = (middle + widen * (float(np.quantile(drawn, at)) - middle) for at in (tail, 1 - tail))
-    return Ratio(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), rounds)
+        found = _interval_of_difference(*(np.array([_middle(np.log(item)) for item in of]) for of in (baseline, other)))
+    value, low, high = (math.exp(item) for item in found)
+    return Ratio(value, low, high, count)
 
 
-def _merge(medians: Sequence[float]) -> Floats:
-    """Logarithms of the rounds, at most `MOST_ROUNDS` of them."""
-    logs = np.log(np.asarray(medians, dtype=np.float64))
-    return np.array([np.median(part) for part in np.array_split(logs, min(len(logs), MOST_ROUNDS))])
+def process_interval(processes: Sequence[Sequence[float]]) -> Interval | None:
+    """The 95 % interval of the median of a process, from the medians of the rounds of several. None below
+    `FEWEST_PROCESSES`."""
+    if len(processes) < FEWEST_PROCESSES:
+        return None
+    _, low, high = _interval_of_mean(np.array([_middle(np.log(item)) for item in processes]), CONFIDENCE)
+    return Interval(math.exp(low), math.exp(high))
 
 
-def _draw(values: Floats, random: np.random.Generator) -> Floats:
-    return _pseudomedian(values[random.integers(0, len(values), (DRAWS, len(values)))])
+def _middle_difference(a: Sequence[float], b: Sequence[float]) -> float:
+    rounds = min(len(a), len(b))
+    return _middle(np.log(b[:rounds]) - np.log(a[:rounds]))
 
 
-def _pseudomedian(rows: Floats) -> Floats:
+def _interval_of_mean(values: Floats, confidence: float = SURE) -> tuple[float, float, float]:
+    """The mean, and its interval by Student's t."""
+    count = len(values)
+    middle, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(count)
+    half = t_quantile(confidence, count - 1) * error
+    return middle, middle - half, middle + half
+
+
+def _interval_of_difference(a: Floats, b: Floats) -> tuple[float, float, float]:
+    """The same of the difference of two means, by Welch's approximation: they need not vary alike."""
+    errors = [float(item.var(ddof=1)) / len(item) for item in (a, b)]
+    middle, variance = float(b.mean() - a.mean()), sum(errors)
+    if not variance:
+        return middle, middle, middle
+    freedom = variance**2 / sum(error**2 / (len(item) - 1) for error, item in zip(errors, (a, b), strict=True))
+    half = t_quantile(SURE, freedom) * math.sqrt(variance)
+    return middle, middle - half, middle + half
+
+
+def _middle(values: Floats) -> float:
     """Hodges-Lehmann: the median of the means of all pairs. As robust as one needs here, and nearly as exact as the
-    mean, where the median of a dozen rounds jumps from one to the next."""
-    first, second = np.triu_indices(rows.shape[1])
-    return np.asarray(np.median((rows[:, first] + rows[:, second]) / 2, axis=1), dtype=np.float64)
-
-
-def _t_over_normal(freedom: int) -> float:
-    """The 99.5 % quantile of Student's t by that of the normal distribution (Cornish-Fisher, two terms)."""
-    z = 2.5758
-    return 1 + (z**2 + 1) / (4 * freedom) + (5 * z**4 + 16 * z**2 + 3) / (96 * freedom**2)
+    mean, where the median of a few rounds jumps from one to the next."""
+    merged = np.array([np.median(part) for part in np.array_split(values, min(len(values), MOST_ROUNDS))])
+    first, second = np.triu_indices(len(merged))
+    return float(np.median((merged[first] + merged[second]) / 2))

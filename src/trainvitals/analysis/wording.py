@@ -24,9 +24,9 @@ def percent(share: float, decimals: int | None = None) -> str:
     return f"{value:,.{digits}f} %"
 
 
-def count_of(count: int, word: str) -> str:
-    """`1 spike`, `3 spikes`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def count_of(count: int, word: str, plural: str = "") -> str:
+    """`1 spike`, `3 spikes`, `2 processes`."""
+    return f"{count:,} {word if count == 1 else plural or f'{word}s'}"
 
 
 def span(seconds: float) -> str:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainvitals.analysis.timings import FEWEST_PROCESSES
 from trainvitals.bench.plan import Plan
 from trainvitals.errors import TrainvitalsError, name_kind
 from trainvitals.journal import folder as run_folder
@@ -81,7 +82,12 @@ def benchmark(
             device=device,
             cores=cores,
             trust=True,  # we have just written it ourselves
-            **{"seconds": SECONDS, "threads": (min(torch.get_num_threads(), len(cores)),), **options},
+            **{
+                "seconds": SECONDS,
+                "threads": (min(torch.get_num_threads(), len(cores)),),
+                "processes": FEWEST_PROCESSES if len(options.get("variants", ())) > 1 else 1,
+                **options,
+            },
         )
         process = _start(Order(str(folder), attempt, step, type(model).__name__, str(work), plan.as_json()))
     except BaseException:

@@ -45,6 +45,8 @@ class Child:
             **{name: str(threads) for name in THREAD_VARIABLES},
             "OMP_WAIT_POLICY": "passive",  # waiting threads of one variant must not take the cores of another
             "PYTHONUNBUFFERED": "1",
+            # What an earlier benchmark compiled would make the time to compile look short.
+            "TORCHINDUCTOR_CACHE_DIR": str(work / "compiled"),
         }
         if not plan.trust:
             environment["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # .pt2 files may contain pickles, too

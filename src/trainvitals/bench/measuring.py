@@ -1,7 +1,8 @@
 """A benchmark, from the parent's side: children for the variants, correctness first, then interleaved rounds.
 
 Each variant has a process of its own, for allocators and thread pools would leak from one to the next. They are timed
-in turn, a short round each, so that what slows the machine for a while slows all of them.
+in turn, a short round each, so that what slows the machine for a while slows all of them. Then all of them again in
+new processes: one is faster than the next by where its memory happens to lie, which no number of rounds shows.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from trainvitals.analysis import timings
-from trainvitals.analysis.wording import percent
+from trainvitals.analysis.wording import count_of, percent
 from trainvitals.bench import machine
 from trainvitals.bench.agreement import Arrays, compare_outputs
 from trainvitals.bench.child import Child, Failure
@@ -34,17 +35,20 @@ from trainvitals.journal.documents.benchmark import (
     Generation,
     Measured,
     Memory,
+    Peak,
     new_benchmark,
 )
 
 MB = 1 << 20
-ROUNDS = 24
-"""Into which the time of a variant is divided."""
-ENOUGH_ROUNDS = 12
-"""With these a difference of 5 % is found nearly always, where calls differ by 2 % from round to round."""
+ROUNDS = 48
+"""Into which the time of a variant is divided, in all of its processes."""
+ENOUGH_ROUNDS = 4
+"""Of one process, if it is precise by then."""
 SHORTEST_ROUND = 0.02
 MOST_CALLS = 100_000
 WARM_UP_SHARE = 0.3
+LATER_WARM_UP_SHARE = 0.1
+"""Of the second process and those that follow: caches on disk are warm by then."""
 MEMORY_SHARE = 0.5
 """Of the memory that is free: what the search for the largest batch may take."""
 SLOWEST_BATCH = 30.0
@@ -59,20 +63,26 @@ Report = Callable[[str, float | None], None]
 
 @dataclass
 class _Case:
-    """One variant with one batch while it is measured."""
+    """One variant with one batch while it is measured, in one process after the other."""
 
     child: Child
     row: Measured
     answers: Arrays = ()
-    rounds: list[tuple[float, ...]] = field(default_factory=list)
+    processes: list[list[tuple[float, ...]]] = field(default_factory=list)
+    """The rounds of each."""
     cpu: list[float] = field(default_factory=list)
     first_tokens: list[float] = field(default_factory=list)
     between_tokens: list[float] = field(default_factory=list)
     is_done: bool = False
 
     @property
-    def calls(self) -> list[float]:
-        return [value for part in self.rounds for value in part]
+    def rounds(self) -> list[tuple[float, ...]]:
+        return [part for process in self.processes for part in process]
+
+    @property
+    def last_calls(self) -> list[float]:
+        """Of the process that runs."""
+        return [value for part in self.processes[-1] for value in part]
 
     def fail(self, failure: Failure) -> None:
         self.row = replace(self.row, state=UNAVAILABLE if failure.unavailable else FAILED, reason=failure.reason)
@@ -108,6 +118,7 @@ def measure(
         results=tuple(rows),
         largest_batch=largest,
         checks=tuple(session.checks),
+        peaks=tuple(session.peaks),
         warnings=tuple(machine.explain(rows, max(load, load_after), hardware)),
     )
 
@@ -134,12 +145,14 @@ class _Session:
         self.specs: tuple[InputSpec, ...] = plan.inputs
         self.versions: dict[str, str] = {}
         self.checks: list[str] = []
+        self.peaks: list[Peak] = []
         self._plan = plan
         self._work = work
         self._report = report
         self._free = plan.cores or machine.allowed_cores()
         self._seconds_to_export: dict[Path, float] = {}
-        self._cases_left = len(plan.threads) * max(len(plan.batches), 1)
+        self._seconds_to_load = 0.0
+        self._processes_left = plan.processes * len(plan.threads)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -157,36 +170,90 @@ class _Session:
                 for batch in self._plan.batches or (1,)
                 for name in self._names
             ]
-        rows: list[Measured] = []
         with contextlib.ExitStack() as stack:
-            loaded: list[tuple[Child, Measured]] = []
-            missing: list[Measured] = []
-            for name in self._names:
-                child = stack.enter_context(self._start(name, threads))
-                row = Measured(variant=name, threads=threads, reference=name == self._names[0])
-                try:
-                    loaded.append((child, self._load(child, row)))
-                except Failure as failure:
-                    if row.reference or (self._plan.against is not None and len(loaded) < 2):
-                        target = self._plan.against if name == BASELINE else self._plan.target
-                        raise TrainvitalsError(f"cannot measure {target}: {failure.reason}") from None
-                    missing.append(
-                        replace(row, state=UNAVAILABLE if failure.unavailable else FAILED, reason=failure.reason)
-                    )
+            loaded, missing = self._load_all(stack, threads)
+            cases = [
+                _Case(child, replace(row, batch=batch), is_done=row.state != MEASURED)
+                for batch in self._batches
+                for child, row in [*loaded, *missing]
+            ]
             for batch in self._batches:
-                cases = [_Case(child, replace(row, batch=batch)) for child, row in loaded]
-                rows += self._measure_batch(cases, batch)
-                rows += [replace(row, batch=batch) for row in missing]
-                self._cases_left -= 1
+                self._measure_first([case for case in cases if case.row.batch == batch], batch)
             # Last, for counting imports much that would be taken for the model's memory.
-            rows = [self._count_flops(loaded[0][0], row) if row.reference else row for row in rows]
+            self._count_work(loaded[0][0], threads, cases)
+        for number in range(1, self._plan.processes):
+            self._processes_left -= 1
+            self._measure_again(cases, number, threads)
+        self._processes_left -= 1
+        for case in cases:
+            if case.row.state == MEASURED:
+                self._summarize(case)
+        references = {case.row.batch: case.row for case in cases if case.row.reference}
+        rows = [judge(case.row, references[case.row.batch]) for case in cases]
         return sorted(rows, key=lambda row: (row.batch, self._names.index(row.variant)))
 
-    def _count_flops(self, child: Child, row: Measured) -> Measured:
-        try:
-            return replace(row, flops=child.ask("flops", batch=row.batch)["flops"])
-        except Failure:  # at this batch the model fails, or it has an operator without a formula
-            return row
+    def _load_all(
+        self, stack: contextlib.ExitStack, threads: int
+    ) -> tuple[list[tuple[Child, Measured]], list[tuple[Child, Measured]]]:
+        """A process of each variant with what is known of it so far, and those that cannot be had."""
+        loaded: list[tuple[Child, Measured]] = []
+        missing: list[tuple[Child, Measured]] = []
+        begin = time.monotonic()
+        for name in self._names:
+            child = stack.enter_context(self._start(name, threads))
+            row = Measured(variant=name, threads=threads, reference=name == self._names[0])
+            try:
+                loaded.append((child, self._load(child, row)))
+            except Failure as failure:
+                if row.reference or (self._plan.against is not None and len(loaded) < 2):
+                    target = self._plan.against if name == BASELINE else self._plan.target
+                    raise TrainvitalsError(f"cannot measure {target}: {failure.reason}") from None
+                state = UNAVAILABLE if failure.unavailable else FAILED
+                missing.append((child, replace(row, state=state, reason=failure.reason)))
+        self._seconds_to_load = time.monotonic() - begin
+        return loaded, missing
+
+    def _measure_again(self, cases: Sequence[_Case], number: int, threads: int) -> None:
+        """Time in new processes what could be timed before. They are loaded in the other order each time, for the
+        first one finds another machine than the last."""
+        names = dict.fromkeys(case.row.variant for case in cases if not case.is_done)
+        begin = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            for name in list(names) if number % 2 == 0 else reversed(list(names)):
+                self._show(f"loading {name} again, process {number + 1} of {self._plan.processes}")
+                child = stack.enter_context(self._start(name, threads))
+                own = [case for case in cases if case.row.variant == name and not case.is_done]
+                try:
+                    child.load()
+                except Failure as failure:
+                    for case in own:
+                        case.fail(failure)
+                for case in own:
+                    case.child = child
+            self._seconds_to_load = time.monotonic() - begin
+            for batch in self._batches:
+                left = [case for case in cases if case.row.batch == batch and not case.is_done]
+                for case in left:
+                    with _failing(case):
+                        seconds = self._plan.seconds * LATER_WARM_UP_SHARE
+                        case.child.ask("warm_up", batch=batch, seconds=seconds)
+                self._time(left, batch, number)
+
+    def _count_work(self, child: Child, threads: int, cases: Sequence[_Case]) -> None:
+        """What a call computes, by the model as it is, and the most that this machine does."""
+        counted: dict[int, int | None] = {}
+        for case in cases:
+            if case.row.reference:
+                with contextlib.suppress(Failure):  # at this batch it fails, or it has an operator without a formula
+                    counted[case.row.batch] = child.ask("flops", batch=case.row.batch)["flops"]
+        for case in cases:
+            # Every variant does the same work, unless it is another model.
+            if case.row.reference or self._plan.against is None:
+                case.row = replace(case.row, flops=counted.get(case.row.batch))
+        if any(counted.values()):
+            self._show("measuring the peak of this machine")
+            with contextlib.suppress(Failure):
+                self.peaks.append(Peak(threads=threads, **child.ask("peak")))
 
     def _start(self, variant: str, threads: int) -> Child:
         # The last cores: the first ones serve interrupts on most machines.
@@ -235,22 +302,23 @@ class _Session:
 
     # -- one batch
 
-    def _measure_batch(self, cases: list[_Case], batch: int) -> list[Measured]:
+    def _measure_first(self, cases: Sequence[_Case], batch: int) -> None:
+        """Answers, memory and sizes, which one process shows as well as several, and the first times."""
         reference = cases[0]
         for case in cases:
-            self._show(f"{case.child.variant}, batch {batch}: checking the answers")
-            with _failing(case):
-                self._check(case, reference, batch)
+            if not case.is_done:
+                self._show(f"{case.child.variant}, batch {batch}: checking the answers")
+                with _failing(case):
+                    self._check(case, reference, batch)
         for case in cases:
             if not case.is_done:
                 with _failing(case):
                     self._warm_up(case, batch)
-        self._time(cases, batch)
+        self._time([case for case in cases if not case.is_done], batch, 0)
         for case in cases:
-            with _failing(case):
-                if case.rounds:
-                    self._finish(case, batch)
-        return [self._judge(case, reference) for case in cases]
+            if case.row.state in (MEASURED, NOT_RANKED):
+                with _failing(case):
+                    self._read_sizes(case)
 
     def _check(self, case: _Case, reference: _Case, batch: int) -> None:
         path = self._work / f"answers.{case.child.pid}.npz"
@@ -262,6 +330,7 @@ class _Session:
             case.row,
             latency=replace(case.row.latency, first=found["first_ms"]),
             compile_seconds=found["first_ms"] / 1000 if found["compiled"] else None,
+            bytes_moved=_bytes_moved(case.row, found["input_and_output_bytes"]),
         )
         if case is reference:
             self._note(case.child.ask("check", batch=batch)["checks"])
@@ -288,23 +357,27 @@ class _Session:
         latency = replace(case.row.latency, warm_up=found["calls"], steady=found["steady"])
         case.row = replace(case.row, latency=latency)
 
-    def _time(self, cases: Sequence[_Case], batch: int) -> None:
-        """Rounds in turn, until all are precise or the time is over."""
+    def _time(self, cases: Sequence[_Case], batch: int, process: int) -> None:
+        """Rounds in turn, until all are precise or this process's share of the time is over."""
         timed = [case for case in cases if not case.is_done]
-        length = max(self._plan.seconds / ROUNDS, SHORTEST_ROUND)
+        share = self._plan.seconds / self._plan.processes
+        length = max(share / max(ROUNDS // self._plan.processes, ENOUGH_ROUNDS), SHORTEST_ROUND)
         begin = time.monotonic()
-        limit = self._plan.seconds * len(timed)
+        limit = share * len(timed)
         number = 0
-        while timed and (time.monotonic() - begin < limit or number < timings.FEWEST_ROUNDS):
+        for case in timed:
+            case.processes.append([])
+        while timed and (time.monotonic() - begin < limit or not number):
             left = max(limit - (time.monotonic() - begin), 0.0)
-            self._show(f"batch {batch}: round {number + 1}", left)
-            for at in timings.schedule(len(timed), number):
+            several = f", process {process + 1} of {self._plan.processes}" if self._plan.processes > 1 else ""
+            self._show(f"batch {batch}{several}: round {number + 1}", left)
+            for at in timings.schedule(len(timed), process + number):
                 case = timed[at]
                 with _failing(case):
                     self._time_round(case, batch, length)
             timed = [case for case in timed if not case.is_done]
             number += 1
-            if number >= ENOUGH_ROUNDS and all(timings.is_precise(c.calls, self._plan.precision) for c in timed):
+            if number >= ENOUGH_ROUNDS and all(timings.is_precise(c.last_calls, self._plan.precision) for c in timed):
                 break
 
     def _time_round(self, case: _Case, batch: int, length: float) -> None:
@@ -315,18 +388,25 @@ class _Session:
         else:
             found = case.child.ask("round", batch=batch, seconds=length, most=MOST_CALLS // ROUNDS)
             case.cpu.append(found["cpu_share"])
-        case.rounds.append(tuple(round(value, 6) for value in found["ms"]))
+        case.processes[-1].append(tuple(round(value, 6) for value in found["ms"]))
 
-    def _finish(self, case: _Case, batch: int) -> None:
-        memory = case.child.ask("memory")
+    def _read_sizes(self, case: _Case) -> None:
+        if case.row.state == MEASURED:
+            case.row = replace(case.row, memory=replace(case.row.memory, **case.child.ask("memory")))
         disk = case.child.ask("disk")["disk_bytes"]
-        found = timings.summarize(case.calls)
+        case.row = replace(case.row, disk_mb=disk / MB if disk is not None else None)
+
+    def _summarize(self, case: _Case) -> None:
+        batch = case.row.batch
+        found = timings.summarize([value for part in case.rounds for value in part])
+        between = timings.process_interval(medians_of(case.processes))
+        interval = between.including(found.median) if between is not None else found.interval
         latency = replace(
             case.row.latency,
             calls=found.calls,
             median=found.median,
-            low=found.interval.low if found.interval else None,
-            high=found.interval.high if found.interval else None,
+            low=interval.low if interval else None,
+            high=interval.high if interval else None,
             p90=found.percentiles.get(90),
             p95=found.percentiles.get(95),
             p99=found.percentiles.get(99),
@@ -341,9 +421,8 @@ class _Session:
             case.row,
             latency=latency,
             items_per_second=batch * 1000 / found.median if found.median else None,
-            memory=replace(case.row.memory, **memory),
-            disk_mb=disk / MB if disk is not None else None,
             rounds=tuple(case.rounds),
+            processes=tuple(map(len, case.processes)),
             generation=self._describe_generation(case, batch) if case.first_tokens else None,
         )
 
@@ -359,16 +438,6 @@ class _Session:
             prefill_tokens_per_second=batch * prompt * 1000 / first,
             decode_tokens_per_second=batch * 1000 / each if each else None,
         )
-
-    def _judge(self, case: _Case, reference: _Case) -> Measured:
-        row = case.row
-        if row.state == NOT_RANKED and row.disk_mb is None:
-            with contextlib.suppress(Failure):
-                disk = case.child.ask("disk")["disk_bytes"]
-                row = replace(row, disk_mb=disk / MB if disk is not None else None)
-        if row.reference:
-            return replace(row, verdict="reference" if row.state == MEASURED else "")
-        return judge(row, reference.row)
 
     # -- the largest batch
 
@@ -415,8 +484,9 @@ class _Session:
         self.checks += [text for text in remarks if text not in self.checks]
 
     def _show(self, what: str, left: float | None = None) -> None:
-        rest = self._plan.seconds * len(self._plan.variants) * max(self._cases_left - 1, 0)
-        self._report(what, left + rest if left is not None else None)
+        batches = max(len(self._plan.batches), 1)
+        one = self._plan.seconds / self._plan.processes * len(self._names) * batches + self._seconds_to_load
+        self._report(what, left + one * max(self._processes_left - 1, 0) if left is not None else None)
 
 
 @contextlib.contextmanager
@@ -428,12 +498,19 @@ def _failing(case: _Case) -> Iterator[None]:
         case.fail(failure)
 
 
+def _bytes_moved(row: Measured, inputs_and_outputs: int) -> int | None:
+    """None where the weights are not known: a compiled package does not show them."""
+    return sum(row.bytes_by_dtype.values()) + inputs_and_outputs if row.parameters is not None else None
+
+
 def judge(row: Measured, reference: Measured) -> Measured:
-    """The row with its verdict against the reference: speed with its interval, and size."""
+    """With its verdict against the reference: speed with its interval, and size."""
+    if row.reference:
+        return replace(row, verdict="reference" if row.state == MEASURED else "")
     if not row.is_ranked or not reference.is_ranked:
         return row
     ratio = compare_rows(reference, row)
-    verdict = [str(ratio)] if ratio is not None else ["too few rounds to compare"]
+    verdict = [str(ratio) if ratio is not None else too_few_processes(reference, row)]
     if row.disk_mb and reference.disk_mb and reference.disk_mb / row.disk_mb >= 1.1:
         verdict.append(f"{reference.disk_mb / row.disk_mb:.1f}x smaller")
     row = replace(row, verdict=", ".join(verdict))
@@ -444,8 +521,17 @@ def judge(row: Measured, reference: Measured) -> Measured:
 
 def compare_rows(baseline: Measured, row: Measured, *, paired: bool = True) -> timings.Ratio | None:
     """How many times as long `row` takes; `paired` if both were timed in the same rounds."""
-    medians = [[float(np.median(part)) for part in item.rounds if part] for item in (baseline, row)]
-    return timings.compare_rounds(*medians, paired=paired)
+    return timings.compare_processes(*(medians_of(item.rounds_by_process) for item in (baseline, row)), paired=paired)
+
+
+def too_few_processes(*rows: Measured) -> str:
+    fewest = min(len(row.rounds_by_process) for row in rows)
+    return f"not compared: {count_of(fewest, 'process', 'processes')}, of {timings.FEWEST_PROCESSES} that it takes"
+
+
+def medians_of(processes: Iterable[Sequence[Sequence[float]]]) -> list[list[float]]:
+    """Of each process the median of each round."""
+    return [[float(np.median(part)) for part in process if part] for process in processes if any(process)]
 
 
 def find_knee(rows: Sequence[Measured], share: float = 0.9) -> Mapping[str, int]:

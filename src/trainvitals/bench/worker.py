@@ -31,6 +31,9 @@ from trainvitals.bench.unavailable import Unavailable
 MOST_WARM_UP = 1000
 SKIPPED = 2
 """Calls at the beginning of each round that are not timed: another process had the caches before."""
+FEWEST_CALLS = 11
+"""Of a round, unless that takes this many times as long as it should."""
+LONGEST_ROUND = 10
 PERTURBATION = 1e-3
 NANOS_PER_MS = 1e6
 LOW_PRIORITY_FOR_OOM = 1000
@@ -102,7 +105,13 @@ class Worker:
         arrays = self._answer(inputs)
         first = (self._clock() - begin) / NANOS_PER_MS
         np.savez(path, *arrays)
-        return {"first_ms": first, "compiled": self._model.compiles, "unranked": self._model.why_unranked()}
+        moved = [*make_arrays(self._specs, batch, self._plan.seed), *arrays]
+        return {
+            "first_ms": first,
+            "compiled": self._model.compiles,
+            "unranked": self._model.why_unranked(),
+            "input_and_output_bytes": sum(item.nbytes for item in moved),
+        }
 
     def check(self, batch: int) -> dict[str, Any]:
         """What is wrong with the answers, and how sensitive they are."""
@@ -159,6 +168,12 @@ class Worker:
     def flops(self, batch: int) -> dict[str, Any]:
         return {"flops": self._model.count_flops(self._inputs(batch))}
 
+    def peak(self) -> dict[str, Any]:
+        """The most that this machine does with these threads on this device: what a model is held against."""
+        from trainvitals.bench import torch_models
+
+        return torch_models.measure_peak(self._plan.device)
+
     # -- time
 
     def warm_up(self, batch: int, seconds: float) -> dict[str, Any]:
@@ -175,7 +190,8 @@ class Worker:
         return {"calls": len(times), "steady": is_steady(times), "call_ms": float(np.median(times[-10:]))}
 
     def round(self, batch: int, seconds: float, most: int) -> dict[str, Any]:
-        """Time calls for so long; each in milliseconds, and the CPU time of all."""
+        """Time calls for so long; each in milliseconds, and the CPU time of all. Longer if that were few: on a busy
+        machine the only call of a short round is one that had to wait."""
         call, clock = self._caller(batch), self._clock
         times: list[int] = []
         note = times.append
@@ -188,8 +204,11 @@ class Worker:
                 self._model.synchronize()
                 cpu, start = time.process_time_ns(), clock()
                 deadline = start + int(seconds * 1e9)
+                latest = start + int(seconds * 1e9 * LONGEST_ROUND)
                 now = start
-                while (now < deadline or not times) and len(times) < most:
+                while (now < deadline or not times or (len(times) < FEWEST_CALLS and now < latest)) and len(
+                    times
+                ) < most:
                     begin = clock()
                     call()
                     now = clock()

@@ -43,6 +43,8 @@ def slow():
     return torch.nn.Sequential(torch.nn.Linear(8, 2048), torch.nn.Linear(2048, 2048), torch.nn.Linear(2048, 4))
 """
 
+QUICK = ("--time", "0.2", "--processes", "1")
+
 REFERENCE = Measured(
     variant="fp32",
     threads=1,
@@ -53,6 +55,7 @@ REFERENCE = Measured(
     disk_mb=4.2,
     verdict="reference",
     rounds=((0.62, 0.63),) * 12,
+    processes=(4, 4, 4),
 )
 RESULT = new_benchmark(
     "model.pt2",
@@ -207,7 +210,7 @@ def bench_machine(machine: Any) -> Any:
 
 
 def test_a_benchmark_is_a_run_with_all_its_values(bench_machine: Any) -> None:
-    done = bench_machine.run("bench", "tiny:make", "--input", "1x8", "--batch", "1,4", "--time", "0.2", "--json")
+    done = bench_machine.run("bench", "tiny:make", "--input", "1x8", "--batch", "1,4", *QUICK, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["batch"] for row in found["results"]] == [1, 4]
@@ -221,7 +224,7 @@ def test_a_benchmark_is_a_run_with_all_its_values(bench_machine: Any) -> None:
 
 
 def test_a_slower_model_fails_against_a_faster_one_and_not_the_other_way_round(bench_machine: Any) -> None:
-    common = ("--input", "1x8", "--time", "0.5", "--fail-on-regression")
+    common = ("--input", "1x8", "--time", "0.5", "--processes", "3", "--fail-on-regression")
     done = bench_machine.run("bench", "tiny:slow", "--against", "tiny:make", *common)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "slower" in done.stdout

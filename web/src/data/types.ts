@@ -99,6 +99,7 @@ export interface Benchmark {
   machine?: Record<string, unknown>;
   results?: Measured[];
   largest_batch?: Record<string, number>;
+  peaks?: Peak[];
   checks?: string[];
   warnings?: string[];
   [more: string]: unknown;
@@ -525,6 +526,7 @@ export interface Measured {
   parameters?: number;
   bytes_by_dtype?: Record<string, number>;
   flops?: number;
+  bytes_moved?: number;
   load_seconds?: number;
   convert_seconds?: number;
   compile_seconds?: number;
@@ -532,6 +534,7 @@ export interface Measured {
   generation?: Generation;
   joules_per_item?: number;
   rounds?: number[][];
+  processes?: number[];
   [more: string]: unknown;
 }
 
@@ -674,6 +677,14 @@ export interface PatchText {
   text: string;
   // It is only the beginning
   cut: boolean;
+}
+
+// The most that this machine does with so many threads, measured: what a model is held against.
+export interface Peak {
+  threads?: number;
+  flops_per_second?: number;
+  bytes_per_second?: number;
+  [more: string]: unknown;
 }
 
 export interface Points {

@@ -2,9 +2,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { panels, run, source } from "../data/page.ts";
 import { dark } from "../data/store.ts";
-import type { Benchmarks, Measured, Series, ShownBenchmark } from "../data/types.ts";
+import type { Benchmarks, Measured, Peak, Series, ShownBenchmark } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { formatClock, formatShort, formatSpan } from "../logic/format.ts";
+import { roofline, type Dot } from "../logic/roofline.ts";
 import { tradeOff, type Spot } from "../logic/tradeoff.ts";
 import { Chart } from "../ui/chart.tsx";
 import { namesOf, PanelChart } from "../ui/panel.tsx";
@@ -42,6 +43,7 @@ export function Benchmark() {
         <Distribution shown={newest} />
         <Throughput rows={measured(newest)} />
         <TradeOff rows={measured(newest)} />
+        <Roof rows={measured(newest)} peaks={newest.document.peaks ?? []} />
         {found.benchmarks.length > 1 && history.map((panel) => <PanelChart key={panel.id} panel={panel} axis="step" height={210} />)}
       </div>
     </>
@@ -122,6 +124,44 @@ function Mark({ spot, at }: { spot: Spot; at: number }) {
       <title>{describeSpot(spot)}</title>
       <circle cx={spot.x} cy={spot.y} r={spot.radius} fill={`${stroke}55`} stroke={stroke} />
       <text x={end ? spot.x - spot.radius - 4 : spot.x + spot.radius + 4} y={spot.y + 4} text-anchor={end ? "end" : "start"}>{spot.name}</text>
+    </g>
+  );
+}
+
+// Under the sloped part memory is what limits, under the flat part arithmetic; the distance to the roof is what is left.
+function Roof({ rows, peaks }: { rows: Measured[]; peaks: Peak[] }) {
+  const found = roofline(rows, peaks, { left: 48, right: WIDTH - 14, top: 14, bottom: HEIGHT - 34 });
+  if (!found) return null;
+  const { roof, lines, across, upwards } = found;
+  const floor = HEIGHT - 34;
+  return (
+    <figure class="chart" aria-label="Roofline">
+      <figcaption><h3>Roofline</h3><span class="axis">{`the roof is what this machine does at most: ${formatShort(found.peak / 1e9)} GFLOP/s`}</span></figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" class="trade-off">
+        <line x1="48" x2={WIDTH - 14} y1={floor} y2={floor} /><line x1="48" x2="48" y1="10" y2={floor} />
+        {across.map((tick) => <text key={tick.value} x={tick.at} y={floor + 15} text-anchor="middle">{formatShort(tick.value)}</text>)}
+        {upwards.map((tick) => <text key={tick.value} x="42" y={tick.at + 4} text-anchor="end">{formatShort(tick.value / 1e9)}</text>)}
+        <text x={WIDTH - 14} y={HEIGHT - 4} text-anchor="end">FLOP per byte →</text>
+        <text x="12" y="12" text-anchor="end" transform="rotate(-90 12 12)">GFLOP/s →</text>
+        <polyline class="roof" points={roof.map(({ x, y }) => `${x},${y}`).join(" ")} />
+        {lines.map((line, at) => <Dots key={line.name} name={line.name} dots={line.dots} stroke={lineStyle(at, dark.value).stroke} />)}
+      </svg>
+    </figure>
+  );
+}
+
+function Dots({ name, dots, stroke }: { name: string; dots: Dot[]; stroke: string }) {
+  const last = dots.at(-1)!;
+  const end = last.x > WIDTH * 0.8;
+  return (
+    <g>
+      {dots.length > 1 && <polyline class="batches" points={dots.map(({ x, y }) => `${x},${y}`).join(" ")} stroke={stroke} />}
+      {dots.map((dot) => (
+        <circle key={dot.batch} cx={dot.x} cy={dot.y} r="4" fill={stroke}>
+          <title>{`${name}, batch ${dot.batch}: ${formatShort(dot.rate / 1e9)} GFLOP/s, ${formatShort(dot.share * 100)} % of what the roof allows at ${formatShort(dot.intensity)} FLOP per byte`}</title>
+        </circle>
+      ))}
+      <text x={end ? last.x - 8 : last.x + 8} y={last.y + 4} text-anchor={end ? "end" : "start"}>{name}</text>
     </g>
   );
 }

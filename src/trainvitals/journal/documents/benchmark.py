@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from trainvitals.journal.documents.fields import (
@@ -128,6 +129,8 @@ class Measured(Document):
     bytes_by_dtype: Mapping[str, int] = entry(mapping_of(whole), {})
     flops: int | None = entry(whole, None)
     """Of one call: matrix products, convolutions and attention; others are not counted."""
+    bytes_moved: int | None = entry(whole, None)
+    """The least that a call must move: its weights, inputs and answers once each."""
     load_seconds: float | None = entry(finite, None)
     convert_seconds: float | None = entry(finite, None)
     compile_seconds: float | None = entry(finite, None)
@@ -137,6 +140,8 @@ class Measured(Document):
     joules_per_item: float | None = entry(finite, None)
     rounds: tuple[tuple[float, ...], ...] = entry(list_of(list_of(finite)), ())
     """Every call that was timed, in milliseconds, by round."""
+    processes: tuple[int, ...] = entry(list_of(whole), ())
+    """How many of these rounds each process made, one after the other; absent where there was one."""
 
     @property
     def name(self) -> str:
@@ -145,8 +150,24 @@ class Measured(Document):
         return f"{self.variant}/b{self.batch}{threads}"
 
     @property
+    def rounds_by_process(self) -> list[tuple[tuple[float, ...], ...]]:
+        ends = list(accumulate(self.processes or (len(self.rounds),)))
+        return [self.rounds[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+    @property
     def is_ranked(self) -> bool:
         return self.state == MEASURED and self.latency.median is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak(Document):
+    """The most that this machine does with so many threads, measured: what a model is held against."""
+
+    threads: int | None = entry(whole, None)
+    flops_per_second: float | None = entry(finite, None)
+    """A product of two large matrices in 32 bits."""
+    bytes_per_second: float | None = entry(finite, None)
+    """A copy of what no cache holds, read and written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +188,7 @@ class Benchmark(Document):
     results: tuple[Measured, ...] = entry(list_of(document(Measured)), ())
     largest_batch: Mapping[str, int] = entry(mapping_of(whole), {})
     """By variant: the largest batch that ran before memory or the limit of the search ended it."""
+    peaks: tuple[Peak, ...] = entry(list_of(document(Peak)), ())
     checks: tuple[str, ...] = entry(texts, ())
     """What is wrong with the model's answers, whatever its speed: NaN, batches that change an answer."""
     warnings: tuple[str, ...] = entry(texts, ())

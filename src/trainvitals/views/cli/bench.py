@@ -14,7 +14,7 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.bench.inputs import parse_inputs
-from trainvitals.bench.plan import BY_NAME, MOST_SECONDS, PRECISION, TOLERANCE, Plan
+from trainvitals.bench.plan import BY_NAME, MOST_SECONDS, PRECISION, PROCESSES, TOLERANCE, Plan
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.benchmark import MEASURED, Benchmark
@@ -59,7 +59,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu or cuda (default: cpu)")
     parser.add_argument(
         "--time", type=duration, default=MOST_SECONDS, metavar="SECONDS",
-        help=f"at most this long for each variant and batch (default: {MOST_SECONDS:g})",
+        help=f"at most this long for each variant and batch, without loading (default: {MOST_SECONDS:g})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=number(1, whole=True), default=PROCESSES, metavar="N",
+        help=f"processes of each variant, one after the other; below 3 nothing is compared (default: {PROCESSES})",
     )  # fmt: skip
     parser.add_argument(
         "--precision", type=number(0, above=True), default=PRECISION * 100, metavar="PERCENT",
@@ -150,6 +154,7 @@ def make_plan(arguments: argparse.Namespace, *, against: str | None) -> Plan:
         variants=tuple(dict.fromkeys(name.strip() for name in names)),
         device=arguments.device,
         seconds=arguments.time,
+        processes=arguments.processes,
         precision=arguments.precision / 100,
         tolerance=arguments.tolerance / 100,
         metric=arguments.metric,

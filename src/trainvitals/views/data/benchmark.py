@@ -15,7 +15,7 @@ from trainvitals.analysis.comparison import SURE, Verdict
 from trainvitals.analysis.robust import scale_of
 from trainvitals.analysis.timings import OUTLIER_SCALES
 from trainvitals.analysis.wording import percent
-from trainvitals.bench.measuring import compare_rows, find_knee
+from trainvitals.bench.measuring import compare_rows, find_knee, too_few_processes
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark, Generation, Measured
 from trainvitals.journal.encoding import spell_all
@@ -129,9 +129,22 @@ def remarks_of(found: Benchmark) -> list[str]:
     lines += [f"{name}: the largest batch that ran is {batch:,}" for name, batch in found.largest_batch.items()]
     reference = found.reference
     if reference is not None and reference.flops and reference.latency.median:
-        rate = reference.flops / reference.latency.median / 1e6
-        lines.append(f"{reference.variant}: {reference.flops / 1e9:.3g} GFLOP per call, {rate:.3g} GFLOP/s")
+        rate = _flops_per_second(reference) or 0.0
+        share = _share_of_peak(reference, found)
+        more = f", {percent(share)} of what a large matrix product reaches here" if share is not None else ""
+        lines.append(f"{reference.name}: {reference.flops / 1e9:.3g} GFLOP per call, {rate / 1e9:.3g} GFLOP/s{more}")
     return lines
+
+
+def _flops_per_second(row: Measured) -> float | None:
+    return row.flops * 1000 / row.latency.median if row.flops and row.latency.median else None
+
+
+def _share_of_peak(row: Measured, found: Benchmark) -> float | None:
+    """Of the arithmetic that this machine does at most with these threads."""
+    rate = _flops_per_second(row)
+    peak = next((item.flops_per_second for item in found.peaks if item.threads == row.threads), None)
+    return rate / peak if rate and peak else None
 
 
 def warnings_of(found: Benchmark) -> list[str]:
@@ -163,7 +176,7 @@ _CSV = (
     *("p99_ms", "min_ms", "mean_ms", "jitter_ms", "outliers", "first_call_ms", "items_per_second", "first_token_ms"),
     *("per_token_ms", "peak_mb", "weights_mb", "disk_mb", "parameters", "load_seconds", "convert_seconds"),
     *("compile_seconds", "max_error", "relative_error", "cosine", "kl", "top1", "metric", "ratio", "ratio_low"),
-    *("ratio_high", "verdict"),
+    *("ratio_high", "verdict", "flops", "flops_per_second", "peak_share", "joules_per_item"),
 )
 
 
@@ -178,7 +191,8 @@ def make_csv(found: Benchmark) -> str:
         generation = {f"{key}_ms": value for key, value in (row.generation.as_json() if row.generation else {}).items()}
         agreement = row.agreement.as_json() if row.agreement is not None else {}
         counts = {"calls": row.latency.calls, "outliers": row.latency.outliers, "first_call_ms": row.latency.first}
-        figures = {**latency, **memory, **generation, **agreement, **row.as_json(), **counts}
+        work = {"flops_per_second": _flops_per_second(row), "peak_share": _share_of_peak(row, found)}
+        figures = {**latency, **memory, **generation, **agreement, **row.as_json(), **counts, **work}
         writer.writerow({key: csv_cell(item) if isinstance(item, str) else item for key, item in figures.items()})
     return text.getvalue()
 
@@ -198,11 +212,12 @@ def compare_benchmarks(baseline: Sequence[Benchmark], other: Sequence[Benchmark]
         ratio = compare_rows(before[row.name], row, paired=False)
         values = before[row.name].latency.median, row.latency.median
         if ratio is None:
-            found.append(Verdict(f"{LATENCY}{row.name}", "uncertain", *values, None, None, "too few rounds"))
+            why = too_few_processes(before[row.name], row)
+            found.append(Verdict(f"{LATENCY}{row.name}", "uncertain", *values, None, None, why))
             continue
-        word = {"faster": "better", "slower": "worse", "no difference": "same"}[ratio.word]
-        is_sure = SURE if word != "same" else None
-        reason = f"{ratio}, of {ratio.rounds} rounds"
+        word = {"faster": "better", "slower": "worse", "no difference": "same", "unsure": "uncertain"}[ratio.word]
+        is_sure = SURE if word in ("better", "worse") else None
+        reason = f"{ratio}, of {ratio.processes} processes each"
         found.append(Verdict(f"{LATENCY}{row.name}", word, *values, ratio.value - 1, is_sure, reason))  # type: ignore[arg-type]
     return found
 
