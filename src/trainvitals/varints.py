@@ -3,6 +3,11 @@ lowest first."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
 _SMALL = tuple(bytes([value]) for value in range(0x80))
 
 
@@ -22,7 +27,7 @@ def varint(value: int) -> bytes:
     return bytes(found)
 
 
-def read_varint(data: bytes, place: int) -> tuple[int, int]:
+def read_varint(data: bytes | mmap, place: int) -> tuple[int, int]:
     """(the number, of 64 bits at most, and the place behind it); raises Malformed."""
     number = shift = 0
     try:

@@ -144,6 +144,7 @@ def test_the_interval_of_a_latency_covers_how_its_processes_differ() -> None:
         ([2.0, 2.0, 2.0], "1.50x faster [1.50, 1.50]"),
         ([3.0, 3.0, 3.0], "no difference seen (± 0.0 %)"),
         ([2.9, 3.0, 3.3], "too noisy to tell (± 50 %)"),
+        ([6.0, 7.0, 8.0], "at least 1.02x slower, too noisy to tell how much"),
     ],
 )
 def test_a_verdict_reads_as_a_sentence(other: list[float], text: str) -> None:

@@ -62,6 +62,13 @@ class Hoarder(torch.nn.Module):
         return x + torch.ones(16 << 20).mean()
 
 
+class Insatiable(torch.nn.Module):
+    """Asks for more memory than any machine has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(1 << 50).mean()
+
+
 class Nested(torch.nn.Module):
     """Several inputs, one of them by name; answers in a dict, a tuple and None."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from trainvitals.bench.machine import describe_machine, explain
-from trainvitals.journal.documents.benchmark import Latency, Measured
+from trainvitals.bench.machine import add_energy, describe_machine, explain
+from trainvitals.journal.documents.benchmark import UNAVAILABLE, Latency, Measured
 
 QUIET = Measured(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
 NOISY = Measured(variant="int8", threads=1, latency=Latency(calls=2000, median=1.0, outliers=40, steady=True))
@@ -13,6 +14,7 @@ NOISY = Measured(variant="int8", threads=1, latency=Latency(calls=2000, median=1
 
 def test_a_quiet_machine_needs_no_warning() -> None:
     assert explain([QUIET], 0.9, {}) == []
+    assert explain([], 9.0, {}) == []  # nothing was timed
 
 
 def test_outliers_are_explained_by_what_was_seen_meanwhile() -> None:
@@ -25,6 +27,15 @@ def test_outliers_are_explained_by_what_was_seen_meanwhile() -> None:
 def test_outliers_without_a_cause_are_still_reported() -> None:
     (warning,) = explain([NOISY], 0.5, {})
     assert "nothing on this machine explains it" in warning
+
+
+def test_energy_is_power_by_throughput_of_a_model_that_had_the_gpu_alone() -> None:
+    timed, refused = replace(QUIET, items_per_second=50.0), Measured(variant="aoti", state=UNAVAILABLE)
+    seen = {"gpu_watts": 200.0}
+    assert [row.joules_per_item for row in add_energy([timed, refused], "cuda", seen)] == [4.0, None]
+    assert [row.joules_per_item for row in add_energy([timed, timed], "cuda", seen)] == [None, None]
+    assert add_energy([timed], "cpu", seen)[0].joules_per_item is None
+    assert add_energy([timed], "cuda", {})[0].joules_per_item is None
 
 
 def test_drift_and_a_warm_up_without_end_are_reported() -> None:

@@ -111,6 +111,8 @@ def test_the_machine_and_the_versions_are_recorded(found: Benchmark) -> None:
     assert found.machine["cores"] >= 1
     assert {"torch", "onnxruntime", "torchao"} <= found.machine["versions"].keys()
     assert found.inputs == "1x64"
+    assert found.sensitivity is not None
+    assert 0.1 < found.sensitivity < 10
     flops = 2 * (64 * 128 + 128 * 16)
     assert [row_of(found, name).flops for name in ("fp32", "onnx")] == [flops, flops]
     (peak,) = found.peaks
@@ -191,7 +193,7 @@ def test_the_knee_is_the_smallest_batch_that_is_nearly_as_good_as_the_best() -> 
 def test_a_row_without_times_gets_no_verdict() -> None:
     timed = replace(make_row("fp32", 1, 1.0), rounds=((1.0,),) * 6, processes=(2, 2, 2))
     assert judge(Measured(variant="x", state=FAILED), timed).verdict == ""
-    assert judge(replace(timed, processes=()), timed).verdict == "not compared: 1 process, of 3 that it takes"
+    assert judge(replace(timed, processes=()), timed).verdict == "not compared (1 process, takes 3)"
     assert judge(replace(timed, rounds=((2.0,),) * 6), timed).verdict.startswith("2.00x slower")
 
 

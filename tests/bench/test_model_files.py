@@ -77,3 +77,20 @@ def test_damaged_files_are_an_error_and_never_more(
             read_size(path)
         except TrainvitalsError as error:
             assert str(path) in str(error)
+
+
+def test_exported_programs_and_onnx_files_by_data_type_without_loading(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4)).eval()
+    exported = torch.export.export(model, (torch.zeros(2, 8),))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.onnx.export(exported, (), str(tmp_path / "model.onnx"), external_data=False, verbose=False)
+    found = read_size(tmp_path / "model.pt2")
+    assert (found.parameters, found.bytes_by_dtype) == (44, {"float32": 4 * (44 + 8), "int64": 8})
+    found = read_size(tmp_path / "model.onnx")
+    assert found.parameters is not None
+    assert found.parameters >= 44
+    assert found.bytes_by_dtype["float32"] >= 4 * 44
+    for name in ("model.pt2", "model.onnx"):
+        (tmp_path / f"cut-{name}").write_bytes((tmp_path / name).read_bytes()[:-50])
+        with pytest.raises(TrainvitalsError, match="is damaged or not a model"):
+            read_size(tmp_path / f"cut-{name}")

@@ -215,7 +215,13 @@ def test_what_cannot_be_loaded_has_a_reason(tmp_path: Path) -> None:
         (str(tmp_path / "other.pt"), {}, "weights and no code"),
         ("some_models:mlp", {"weights": str(tmp_path / "other.pt")}, "does not fit"),
         (str(tmp_path), {}, "no config.json"),
+        (str(tmp_path / "garbage.pt"), {}, "no model that torch can load"),
+        (str(tmp_path / "garbage.pt2"), {}, "damaged or not a program of torch.export"),
+        ("some_models:mlp", {"weights": "nowhere.pt"}, "no such file: --weights nowhere.pt"),
+        ("some_models:mlp", {"generate": 4}, "it does not generate"),
     ]
+    for suffix in ("pt", "pt2"):
+        (tmp_path / f"garbage.{suffix}").write_text("hello world")
     for target, more, reason in cases:
         assert reason in try_load(Worker(), target, "1x64", **more)["unavailable"]
     assert "--input" in try_load(Worker(), "some_models:mlp")["unavailable"]
@@ -258,6 +264,12 @@ def test_a_wrong_shape_names_the_module_that_complained() -> None:
     worker = load("some_models:mlp", "1x63")
     found = answer(worker, {"do": "outputs", "batch": 1, "path": "/tmp/x.npz"})
     assert found["failed"].startswith("in 0 (Linear): RuntimeError: mat1 and mat2")
+
+
+def test_a_call_that_needs_more_memory_than_there_is_says_so() -> None:
+    found = answer(load("some_models:Insatiable", "1x4"), {"do": "outputs", "batch": 1, "path": "/tmp/x.npz"})
+    assert found["out_of_memory"]
+    assert found["failed"].startswith("out of memory in the model (Insatiable): ")
 
 
 def test_the_user_s_own_metric_gets_arrays_from_every_variant() -> None:

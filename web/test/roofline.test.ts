@@ -18,11 +18,11 @@ test("a dot is as far below the roof as the model is from what the machine can d
   assert.ok(small.x < large.x && small.y > large.y);
 });
 
-test("the roof rises to the peak and then is flat, and decades are marked", () => {
+test("the roof rises to the peak and then is flat, and the scales have marks", () => {
   const { roof, across, upwards } = roofline([row("fp32", 1, 1e8, 1e8, 20)], PEAKS, FRAME)!;
   assert.ok(roof[0].y > roof[1].y && roof[1].y === roof[2].y && roof[0].x < roof[1].x);
-  assert.deepEqual(across.map((tick) => tick.value), [1, 10]);
-  assert.deepEqual(upwards.map((tick) => tick.value), [1e10, 1e11]);
+  assert.deepEqual(across.map((tick) => tick.value), [1, 2, 5, 10]);
+  assert.deepEqual(upwards.map((tick) => tick.value), [5e9, 1e10, 2e10, 5e10, 1e11]);
 });
 
 test("without a peak for these threads, or without counted work, there is no picture", () => {

@@ -39,6 +39,8 @@ FEWEST_PROCESSES = 3
 """Of each thing, below which nothing is known of how processes differ."""
 NOISY = 0.1
 """Half the width of an interval above which a difference that was not seen may well be there."""
+VAGUE = 2.0
+"""Ends of an interval this many times apart have no middle worth naming."""
 MOST_ROUNDS = 60
 """More are merged with their neighbours: the pairs of a pseudomedian grow with their square."""
 
@@ -104,6 +106,8 @@ class Ratio(NamedTuple):
         low, middle, high = self.low, self.value, self.high
         if self.word == "faster":
             low, middle, high = 1 / self.high, 1 / self.value, 1 / self.low
+        if high > VAGUE * low:
+            return f"at least {low:.2f}x {self.word}, too noisy to tell how much"
         return f"{middle:.2f}x {self.word} [{low:.2f}, {high:.2f}]"
 
 

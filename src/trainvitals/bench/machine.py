@@ -106,7 +106,9 @@ def explain(rows: list[Measured], load: float, seen: Mapping[str, float]) -> lis
     meanwhile, by catalog name."""
     warnings = []
     timed = [row for row in rows if row.latency.median is not None]
-    threads = max((row.threads or 1 for row in timed), default=1)
+    if not timed:
+        return []
+    threads = max(row.threads or 1 for row in timed)
     causes = []
     if load > BUSY * threads:
         causes.append(f"the machine's load was {load:.1f}: repeat on a quiet machine")

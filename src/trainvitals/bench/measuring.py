@@ -23,7 +23,7 @@ from trainvitals.bench.agreement import Arrays, compare_outputs
 from trainvitals.bench.child import Child, Failure
 from trainvitals.bench.inputs import InputSpec, describe_inputs
 from trainvitals.bench.model_files import read_size
-from trainvitals.bench.plan import BY_NAME, MOST_BATCH, ONNX_VARIANTS, Plan
+from trainvitals.bench.plan import AHEAD_OF_TIME, BY_NAME, MOST_BATCH, ONNX_VARIANTS, Plan
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.benchmark import (
     FAILED,
@@ -100,8 +100,8 @@ def measure(
     cannot be loaded. `seen` is asked at the end what the agent saw meanwhile (`machine.read_hardware`)."""
     found = new_benchmark(plan.target, device=plan.device, step=step, machine=machine.describe_machine())
     begin, load = time.monotonic(), machine.read_load()
-    if plan.target.endswith(SIZE_ONLY):
-        return _only_size(found, Path(plan.target))
+    if plan.only_size or plan.target.endswith(SIZE_ONLY):
+        return _only_size(found, plan)
     with tempfile.TemporaryDirectory(prefix="trainvitals-bench-") as work:
         session = _Session(plan, Path(work), report)
         rows = [row for threads in plan.threads for row in session.measure_all(threads)]
@@ -118,19 +118,24 @@ def measure(
         results=tuple(rows),
         largest_batch=largest,
         checks=tuple(session.checks),
+        sensitivity=session.sensitivity,
         peaks=tuple(session.peaks),
         warnings=tuple(machine.explain(rows, max(load, load_after), hardware)),
     )
 
 
-def _only_size(found: Benchmark, path: Path) -> Benchmark:
-    if not path.is_file():
+def _only_size(found: Benchmark, plan: Plan) -> Benchmark:
+    path = Path(plan.target)
+    if not path.exists():
         raise TrainvitalsError(f"no such file: {path}")
     size = read_size(path)
+    has_code = plan.only_size and not plan.target.endswith(SIZE_ONLY)
     row = Measured(
         variant="file",
         state=NOT_RANKED,
-        reason=f"only weights; to time them give the code: my_models:make_model --weights {path.name}",
+        reason="not loaded"
+        if has_code
+        else f"only weights; to time them give the code: my_models:make_model --weights {path.name}",
         disk_mb=size.disk_bytes / MB,
         parameters=size.parameters,
         bytes_by_dtype=size.bytes_by_dtype,
@@ -145,6 +150,7 @@ class _Session:
         self.specs: tuple[InputSpec, ...] = plan.inputs
         self.versions: dict[str, str] = {}
         self.checks: list[str] = []
+        self.sensitivity: float | None = None
         self.peaks: list[Peak] = []
         self._plan = plan
         self._work = work
@@ -333,7 +339,9 @@ class _Session:
             bytes_moved=_bytes_moved(case.row, found["input_and_output_bytes"]),
         )
         if case is reference:
-            self._note(case.child.ask("check", batch=batch)["checks"])
+            checked = case.child.ask("check", batch=batch)
+            self._note(checked["checks"])
+            self.sensitivity = self.sensitivity if self.sensitivity is not None else checked["sensitivity"]
             agreement = None
         elif reference.row.state == FAILED:
             raise Failure(f"the reference failed at this batch: {reference.row.reason}")
@@ -445,6 +453,8 @@ class _Session:
         """Of each variant, doubling and then halving the step, in a process that may die of it."""
         found = {}
         for name in self._plan.variants:
+            if name == AHEAD_OF_TIME:
+                continue  # it compiles for minutes for each batch
             with contextlib.suppress(Failure):
                 found[name] = self._find_largest_batch(name)
         return found
@@ -526,7 +536,7 @@ def compare_rows(baseline: Measured, row: Measured, *, paired: bool = True) -> t
 
 def too_few_processes(*rows: Measured) -> str:
     fewest = min(len(row.rounds_by_process) for row in rows)
-    return f"not compared: {count_of(fewest, 'process', 'processes')}, of {timings.FEWEST_PROCESSES} that it takes"
+    return f"not compared ({count_of(fewest, 'process', 'processes')}, takes {timings.FEWEST_PROCESSES})"
 
 
 def medians_of(processes: Iterable[Sequence[Sequence[float]]]) -> list[list[float]]:

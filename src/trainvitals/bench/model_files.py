@@ -6,14 +6,17 @@ from __future__ import annotations
 import io
 import json
 import math
+import mmap
+import os
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.varints import read_varint
 
 MOST_HEADER = 100 << 20
 """Bytes of a safetensors header; its format allows no more."""
@@ -90,10 +93,11 @@ def _read_size(path: Path) -> ModelSize:
         return _read_safetensors(path)
     if path.suffix == ".gguf":
         return _read_gguf(path)
-    size = path.stat().st_size
-    if path.suffix == ".onnx":  # weights above 2 GB are beside it
-        size += sum(item.stat().st_size for item in (path.with_name(f"{path.name}.data"),) if item.is_file())
-    return ModelSize(size)
+    if path.suffix == ".onnx":
+        return _read_onnx(path)
+    if path.suffix == ".pt2":
+        return _read_exported(path)
+    return ModelSize(path.stat().st_size)
 
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".pt2")
@@ -135,6 +139,127 @@ def _read(file: BinaryIO, count: int) -> bytes:
     return data
 
 
+# -- torch.export
+
+# Its numbers of data types, as far as weights have them: name, bytes of an element.
+_TORCH_TYPES = {
+    1: ("uint8", 1),
+    2: ("int8", 1),
+    3: ("int16", 2),
+    4: ("int32", 4),
+    5: ("int64", 8),
+    6: ("float16", 2),
+    7: ("float32", 4),
+    8: ("float64", 8),
+    12: ("bool", 1),
+    13: ("bfloat16", 2),
+    29: ("float8_e4m3fn", 1),
+    30: ("float8_e5m2", 1),
+}
+_EXPORTED_WEIGHTS = "/data/weights/model_weights_config.json"
+
+
+def _read_exported(path: Path) -> ModelSize:
+    """Its list of weights. Older files have them in a pickle, which is not read."""
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        name = next((item for item in archive.namelist() if item.endswith(_EXPORTED_WEIGHTS)), None)
+        if name is None or archive.getinfo(name).file_size > MOST_HEADER:
+            return ModelSize(size)
+        weights = json.loads(archive.read(name))["config"]
+    parameters, total = 0, Counter[str]()
+    for weight in weights.values():
+        tensor = weight["tensor_meta"]
+        count = math.prod(int(item["as_int"]) for item in tensor["sizes"])
+        kind, width = _TORCH_TYPES.get(tensor["dtype"], (f"type {tensor['dtype']}", 0))
+        parameters += count if weight["is_param"] else 0
+        total[kind] += count * width
+    return ModelSize(size, parameters, dict(total))
+
+
+# -- ONNX
+
+# Its data types: name, bits of an element.
+_ONNX_TYPES = {
+    1: ("float32", 32),
+    2: ("uint8", 8),
+    3: ("int8", 8),
+    4: ("uint16", 16),
+    5: ("int16", 16),
+    6: ("int32", 32),
+    7: ("int64", 64),
+    9: ("bool", 8),
+    10: ("float16", 16),
+    11: ("float64", 64),
+    12: ("uint32", 32),
+    13: ("uint64", 64),
+    16: ("bfloat16", 16),
+    17: ("float8_e4m3fn", 8),
+    19: ("float8_e5m2", 8),
+    21: ("uint4", 4),
+    22: ("int4", 4),
+}
+_GRAPH, _INITIALIZER, _DIMS, _DATA_TYPE = 7, 5, 1, 2
+"""Fields of ModelProto, GraphProto and TensorProto."""
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+"""How Protobuf writes a field."""
+
+
+def _read_onnx(path: Path) -> ModelSize:
+    """Its initializers, of which only the heads are read; weights above 2 GB are in a file beside it."""
+    beside = path.with_name(f"{path.name}.data")
+    size = path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0)
+    parameters, total = 0, Counter[str]()
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for graph in _parts(data, 0, len(data), _GRAPH):
+            for tensor in _parts(data, *graph, _INITIALIZER):
+                count, (kind, bits) = _read_initializer(data, *tensor)
+                parameters += count
+                total[kind] += count * bits // 8
+    return ModelSize(size, parameters, dict(total))
+
+
+def _read_initializer(data: mmap.mmap, begin: int, end: int) -> tuple[int, tuple[str, int]]:
+    count, kind = 1, 0
+    for field, wire, value, stop in _fields(data, begin, end):
+        if field == _DIMS and wire == _VARINT:
+            count *= value
+        elif field == _DIMS and wire == _BYTES:
+            while value < stop:
+                size, value = read_varint(data, value)
+                count *= size
+        elif field == _DATA_TYPE:
+            kind = value
+    return count, _ONNX_TYPES.get(kind, (f"type {kind}", 0))
+
+
+def _parts(data: mmap.mmap, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the messages of this field begin and end."""
+    for field, wire, value, stop in _fields(data, begin, end):
+        if field == wanted and wire == _BYTES:
+            yield value, stop
+
+
+def _fields(data: mmap.mmap, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, kind, and the value of a number or the place of the bytes, with the end of them."""
+    while place < end:
+        key, place = read_varint(data, place)
+        field, wire = key >> 3, key & 7
+        value = place
+        if wire == _VARINT:
+            value, place = read_varint(data, place)
+        elif wire == _BYTES:
+            length, value = read_varint(data, place)
+            place = value + length
+        elif wire in (_FIXED_32, _FIXED_64):
+            place += 4 if wire == _FIXED_32 else 8
+        else:
+            raise ValueError(f"a field of unknown kind {wire}")
+        if place > end:
+            raise EOFError("it ends too early")
+        yield field, wire, value, place
+
+
 # -- GGUF
 
 
@@ -170,11 +295,17 @@ def _dimensions(file: BinaryIO) -> int:
     return count
 
 
+def _skip(file: BinaryIO, count: int) -> None:
+    if file.tell() + count > os.fstat(file.fileno()).st_size:
+        raise EOFError("it ends too early")
+    file.seek(count, io.SEEK_CUR)
+
+
 def _skip_text(file: BinaryIO) -> None:
     length = _number(file, "<Q")
     if length > MOST_TEXT:
         raise ValueError(f"a text of {length:,} bytes")
-    file.seek(length, io.SEEK_CUR)
+    _skip(file, length)
 
 
 def _skip_value(file: BinaryIO, kind: int, depth: int = 0) -> None:
@@ -183,13 +314,13 @@ def _skip_value(file: BinaryIO, kind: int, depth: int = 0) -> None:
     elif kind == _GGUF_ARRAY and depth < DEEPEST:
         inner, count = struct.unpack("<IQ", _read(file, 12))
         if inner in _GGUF_SCALARS:
-            file.seek(_GGUF_SCALARS[inner] * count, io.SEEK_CUR)
+            _skip(file, _GGUF_SCALARS[inner] * count)
             return
         if count > MOST_ITEMS:
             raise ValueError(f"a list of {count:,} entries")
         for _ in range(count):
             _skip_value(file, inner, depth + 1)
     elif kind in _GGUF_SCALARS:
-        file.seek(_GGUF_SCALARS[kind], io.SEEK_CUR)
+        _skip(file, _GGUF_SCALARS[kind])
     else:
         raise ValueError(f"a value of unknown type {kind}")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.bench.inputs import InputSpec
+from trainvitals.bench.model_files import read_size
 from trainvitals.bench.plan import Plan
 from trainvitals.bench.unavailable import Unavailable
 
@@ -101,21 +102,10 @@ class OnnxModel:
 
     def describe(self) -> dict[str, Any]:
         """From the file's initializers."""
-        try:
-            import onnx
-        except ImportError:
-            return {}
         if self._first is None:
             return {}
-        loaded = onnx.load(str(self._first), load_external_data=False)
-        total: dict[str, int] = {}
-        parameters = 0
-        for tensor in loaded.graph.initializer:
-            count = int(np.prod(tensor.dims)) if tensor.dims else 1
-            kind = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-            parameters += count
-            total[kind.name] = total.get(kind.name, 0) + count * kind.itemsize
-        return {"parameters": parameters, "bytes_by_dtype": total}
+        found = read_size(self._first)
+        return {"parameters": found.parameters, "bytes_by_dtype": found.bytes_by_dtype}
 
     def why_unranked(self) -> str:
         return ""
@@ -130,16 +120,11 @@ class OnnxModel:
         return {}
 
     def disk_bytes(self, work: Path) -> int | None:
-        return _disk_bytes(self._first) if self._first is not None else None
+        return read_size(self._first).disk_bytes if self._first is not None else None
 
 
 def _unwrap(arrays: list[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else arrays
-
-
-def _disk_bytes(path: Path) -> int:
-    beside = path.with_name(f"{path.name}.data")
-    return path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0)
 
 
 def build(plan: Plan, variant: str, work: Path, threads: int) -> tuple[OnnxModel, tuple[InputSpec, ...], list[str]]:

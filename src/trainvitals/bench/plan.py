@@ -27,13 +27,14 @@ class Variant(NamedTuple):
     """Why its time says nothing about the method on a CPU; empty where its kernels run."""
 
 
+AHEAD_OF_TIME = "aoti"
 EAGER_TORCHAO = "eager torchao kernels on CPU"
 VARIANTS = (
     Variant("fp32", "as it is, in 32 bits"),
     Variant("bf16", "weights and activations in bfloat16"),
     Variant("fp16", "weights and activations in float16"),
     Variant("compile", "torch.compile"),
-    Variant("aoti", "compiled ahead of time by AOTInductor"),
+    Variant(AHEAD_OF_TIME, "compiled ahead of time by AOTInductor"),
     Variant("onnx", "exported to ONNX, run by onnxruntime"),
     Variant("int8-ort", "ONNX with 8-bit weights and activations, by onnxruntime"),
     Variant("int8-ao", "8-bit weights, by torchao", EAGER_TORCHAO),
@@ -79,6 +80,8 @@ class Plan:
     trust: bool = False
     """Whether pickles in the model's files may be loaded, which can run any code."""
     largest_batch: bool = False
+    only_size: bool = False
+    """Read the file's headers; nothing is loaded or timed."""
     against: str | None = None
     """Another model, or other weights for that of the factory. It is the reference then, timed in the same rounds;
     its answers may be other ones."""

@@ -22,6 +22,7 @@ from trainvitals.bench.inputs import InputSpec
 from trainvitals.bench.plan import Plan
 from trainvitals.bench.unavailable import Unavailable
 from trainvitals.bench.user_code import import_callable
+from trainvitals.errors import name_kind
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -199,6 +200,9 @@ def _packed_weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 # -- loading
 
+PICKLE_BEGINS = b"\x80"
+"""Every pickle since protocol 2, as the old format of torch.save has it."""
+
 
 def load(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     """The module, the inputs that its file knows, and what is worth a remark. Unavailable with what to do."""
@@ -211,10 +215,16 @@ def load(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     if path.is_dir():
         return _load_transformers(plan)
     if path.suffix == ".pt2":
+        if not zipfile.is_zipfile(path):
+            raise Unavailable(f"{path} is damaged or not a program of torch.export")
         exported = _guard_pickle(lambda: torch.export.load(path), path)
         return exported.module(), _specs_of(exported), []
     if zipfile.is_zipfile(path) and _is_script(path):
         return *_evaluated(torch.jit.load(str(path), map_location="cpu")), []  # type: ignore[no-untyped-call]
+    with open(path, "rb") as file:
+        begins = file.read(1)
+    if not zipfile.is_zipfile(path) and begins != PICKLE_BEGINS:
+        raise Unavailable(f"{path} is no model that torch can load: a .pt2, TorchScript, or a file of torch.save")
     return _load_pickle(plan, path)
 
 
@@ -247,7 +257,7 @@ def _load_pickle(plan: Plan, path: Path) -> tuple[Any, tuple[InputSpec, ...], li
             f"such as: my_models:make_model --weights {path}"
         )
     if not callable(found):
-        raise Unavailable(f"{path} contains a {type(found).__name__}, not a model")
+        raise Unavailable(f"{path} contains {name_kind(found)}, not a model")
     return _ready(found)
 
 
@@ -270,6 +280,8 @@ def _use_factory(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     module = found if isinstance(found, torch.nn.Module) else found()
     if plan.weights is not None:
         path = Path(plan.weights)
+        if not path.is_file():
+            raise Unavailable(f"no such file: --weights {path}")
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
@@ -280,9 +292,9 @@ def _use_factory(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
         try:
             module.load_state_dict(state)
         except (RuntimeError, TypeError) as error:
-            raise Unavailable(f"{path} does not fit the model: {error}") from None
+            raise Unavailable(f"{path} does not fit the model: {' '.join(str(error).split())[:300]}") from None
     if not callable(module):
-        raise Unavailable(f"{plan.target} returned a {type(module).__name__}, not a model")
+        raise Unavailable(f"{plan.target} returned {name_kind(module)}, not a model")
     return _ready(module)
 
 
@@ -425,33 +437,40 @@ _BUILDERS: Mapping[str, Callable[..., TorchModel]] = {
 
 # -- the machine
 
-PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
-"""Rows and columns of the matrices whose product shows the peak."""
-PEAK_BYTES = {"cpu": 128 << 20, "cuda": 1 << 30}
-"""Of what is copied: more than any cache holds."""
-PEAK_TRIES = 8
+PEAK_SIZE = {"cpu": 640, "cuda": 8192}
+"""Rows and columns of the matrices whose product shows the peak: on a CPU one of some milliseconds, which a busy
+scheduler leaves alone now and then."""
+PEAK_BYTES = 256 << 20
+"""Of what is copied, piece by piece: more than most caches hold."""
+PEAK_PIECES = {"cpu": 32, "cuda": 1}
+PEAK_SECONDS = 1.0
+PEAK_TRIES = 4
 
 
 def measure_peak(device: str) -> dict[str, float]:
-    """The best of some tries: whatever disturbs one makes it slower."""
+    """The best of many tries: whatever disturbs one makes it slower."""
     kind = device.partition(":")[0]
-    side, count = PEAK_SIZE.get(kind, 1024), PEAK_BYTES.get(kind, 128 << 20) // 4
+    side, pieces = PEAK_SIZE.get(kind, 640), PEAK_PIECES.get(kind, 1)
     matrix = torch.rand(side, side, device=device)
     product = torch.empty_like(matrix)
-    source = torch.rand(count, device=device)
-    copy = torch.empty_like(source)
+    source = torch.rand(pieces, PEAK_BYTES // 4 // pieces, device=device)
+    copy = torch.zeros_like(source)
     return {
-        "flops_per_second": 2 * side**3 / _fastest(lambda: torch.mm(matrix, matrix, out=product), device),
-        "bytes_per_second": 2 * 4 * count / _fastest(lambda: copy.copy_(source), device),
+        "flops_per_second": 2 * side**3 / _fastest(lambda _: torch.mm(matrix, matrix, out=product), device),
+        "bytes_per_second": 2
+        * PEAK_BYTES
+        / pieces
+        / _fastest(lambda at: copy[at % pieces].copy_(source[at % pieces]), device),
     }
 
 
-def _fastest(call: Callable[[], Any], device: str) -> float:
-    """Seconds."""
-    times = []
-    for _ in range(PEAK_TRIES):
+def _fastest(call: Callable[[int], Any], device: str) -> float:
+    """Seconds of the call with the number of the try."""
+    times: list[float] = []
+    deadline = time.perf_counter() + PEAK_SECONDS
+    while len(times) < PEAK_TRIES or time.perf_counter() < deadline:
         begin = time.perf_counter()
-        call()
+        call(len(times))
         if device.startswith("cuda"):
             torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)

@@ -77,6 +77,8 @@ class Worker:
 
             self._model, specs, remarks = torch_models.build(self._plan, variant, self._work)
         seconds = (self._clock() - begin) / 1e9
+        if self._plan.is_generator and not hasattr(getattr(self._model, "module", None), "generate"):
+            raise Unavailable("it does not generate: --generate is for the folder of a Transformers language model")
         self._load_peak = process_memory.read_peak()
         self._specs = self._plan.inputs or specs
         if not self._specs:
@@ -325,7 +327,11 @@ def answer(worker: Worker, question: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the user's model, in a process of its own
         text = f"{type(error).__name__}: {error}".strip()
         where = worker.explain(given["batch"]) if "batch" in given and do != "try_batch" else ""
-        return {"failed": f"{where}{_first_line(text)}", "out_of_memory": is_out_of_memory(error)}
+        no_memory = is_out_of_memory(error)
+        return {
+            "failed": f"{'out of memory ' if no_memory else ''}{where}{_first_line(text)}",
+            "out_of_memory": no_memory,
+        }
 
 
 def is_out_of_memory(error: Exception) -> bool:

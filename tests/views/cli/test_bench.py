@@ -240,6 +240,7 @@ def test_a_slower_model_fails_against_a_faster_one_and_not_the_other_way_round(b
         (("nowhere.pt2",), "no such file"),
         (("tiny:make",), "--input"),
         (("tiny:make", "--input", "8by3"), "is not an input"),
+        (("tiny:make", "--input", "1x9", *QUICK), "it was called with --input 1x9"),
         (("tiny:make", "--input", "1x8", "--variants", "fp31"), "did you mean"),
         (("tiny:make", "--input", "1x8", "--fail-on-regression"), "needs --against"),
         (("tiny:make", "--input", "1x8", "--against", "nothing"), "no run 'nothing'"),

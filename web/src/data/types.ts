@@ -101,6 +101,7 @@ export interface Benchmark {
   largest_batch?: Record<string, number>;
   peaks?: Peak[];
   checks?: string[];
+  sensitivity?: number;
   warnings?: string[];
   [more: string]: unknown;
 }

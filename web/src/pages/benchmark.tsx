@@ -108,6 +108,7 @@ function TradeOff({ rows }: { rows: Measured[] }) {
         <text x="12" y="12" text-anchor="end" transform="rotate(-90 12 12)">error →</text>
         {spots.map((spot, at) => <Mark key={spot.name} spot={spot} at={at} />)}
       </svg>
+      <Names names={spots.map((spot) => spot.name)} />
     </figure>
   );
 }
@@ -116,19 +117,23 @@ function describeSpot(spot: Spot): string {
   return `${spot.name}: ${formatShort(spot.latency)} ms, error ${formatShort(spot.error * 100)} %, ${formatShort(spot.size)} MB`;
 }
 
+// Below the picture, for spots that lie on each other would have their names on each other.
+function Names({ names }: { names: string[] }) {
+  return <div class="legend">{names.map((name, at) => <span key={name}><i style={{ color: lineStyle(at, dark.value).stroke }} />{name}</span>)}</div>;
+}
+
 function Mark({ spot, at }: { spot: Spot; at: number }) {
   const { stroke } = lineStyle(at, dark.value);
-  const end = spot.x > WIDTH * 0.7;
   return (
     <g>
       <title>{describeSpot(spot)}</title>
       <circle cx={spot.x} cy={spot.y} r={spot.radius} fill={`${stroke}55`} stroke={stroke} />
-      <text x={end ? spot.x - spot.radius - 4 : spot.x + spot.radius + 4} y={spot.y + 4} text-anchor={end ? "end" : "start"}>{spot.name}</text>
     </g>
   );
 }
 
 // Under the sloped part memory is what limits, under the flat part arithmetic; the distance to the roof is what is left.
+// Dots may lie above it: of weights that stay in a cache, and of arithmetic in fewer bits.
 function Roof({ rows, peaks }: { rows: Measured[]; peaks: Peak[] }) {
   const found = roofline(rows, peaks, { left: 48, right: WIDTH - 14, top: 14, bottom: HEIGHT - 34 });
   if (!found) return null;
@@ -136,7 +141,7 @@ function Roof({ rows, peaks }: { rows: Measured[]; peaks: Peak[] }) {
   const floor = HEIGHT - 34;
   return (
     <figure class="chart" aria-label="Roofline">
-      <figcaption><h3>Roofline</h3><span class="axis">{`the roof is what this machine does at most: ${formatShort(found.peak / 1e9)} GFLOP/s`}</span></figcaption>
+      <figcaption><h3>Roofline</h3><span class="axis">{`roof: ${formatShort(found.peak / 1e9)} GFLOP/s in 32 bits; above its slope: weights in a cache`}</span></figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" class="trade-off">
         <line x1="48" x2={WIDTH - 14} y1={floor} y2={floor} /><line x1="48" x2="48" y1="10" y2={floor} />
         {across.map((tick) => <text key={tick.value} x={tick.at} y={floor + 15} text-anchor="middle">{formatShort(tick.value)}</text>)}
@@ -146,13 +151,12 @@ function Roof({ rows, peaks }: { rows: Measured[]; peaks: Peak[] }) {
         <polyline class="roof" points={roof.map(({ x, y }) => `${x},${y}`).join(" ")} />
         {lines.map((line, at) => <Dots key={line.name} name={line.name} dots={line.dots} stroke={lineStyle(at, dark.value).stroke} />)}
       </svg>
+      <Names names={lines.map((line) => line.name)} />
     </figure>
   );
 }
 
 function Dots({ name, dots, stroke }: { name: string; dots: Dot[]; stroke: string }) {
-  const last = dots.at(-1)!;
-  const end = last.x > WIDTH * 0.8;
   return (
     <g>
       {dots.length > 1 && <polyline class="batches" points={dots.map(({ x, y }) => `${x},${y}`).join(" ")} stroke={stroke} />}
@@ -161,7 +165,6 @@ function Dots({ name, dots, stroke }: { name: string; dots: Dot[]; stroke: strin
           <title>{`${name}, batch ${dot.batch}: ${formatShort(dot.rate / 1e9)} GFLOP/s, ${formatShort(dot.share * 100)} % of what the roof allows at ${formatShort(dot.intensity)} FLOP per byte`}</title>
         </circle>
       ))}
-      <text x={end ? last.x - 8 : last.x + 8} y={last.y + 4} text-anchor={end ? "end" : "start"}>{name}</text>
     </g>
   );
 }

@@ -191,6 +191,8 @@ class Benchmark(Document):
     peaks: tuple[Peak, ...] = entry(list_of(document(Peak)), ())
     checks: tuple[str, ...] = entry(texts, ())
     """What is wrong with the model's answers, whatever its speed: NaN, batches that change an answer."""
+    sensitivity: float | None = entry(finite, None)
+    """By how much the answers change for inputs that are a little different, both relative: 1 is as much."""
     warnings: tuple[str, ...] = entry(texts, ())
     """What makes these figures less sure, and what to do."""
 

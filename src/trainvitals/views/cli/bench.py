@@ -17,7 +17,7 @@ from trainvitals.bench.inputs import parse_inputs
 from trainvitals.bench.plan import BY_NAME, MOST_SECONDS, PRECISION, PROCESSES, TOLERANCE, Plan
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.documents.benchmark import MEASURED, Benchmark
+from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark
 from trainvitals.journal.documents.registration import new_registration
 from trainvitals.journal.documents.run import BENCHMARK, MONITOR, new_run
 from trainvitals.safe_text import one_line
@@ -78,6 +78,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--prompt", type=number(1, whole=True), metavar="N", help="prompt tokens of a generator")
     parser.add_argument("--generate", type=number(2, whole=True), metavar="N", help="tokens to generate")
+    parser.add_argument(
+        "--size", action="store_true", help="parameters and bytes from the file; nothing is loaded or timed"
+    )
     parser.add_argument("--largest-batch", action="store_true", help="search the largest batch that fits into memory")
     parser.add_argument(
         "--against", metavar="MODEL", help="another model, timed in the same rounds, or an earlier run of this command"
@@ -121,7 +124,9 @@ def execute(arguments: argparse.Namespace) -> int:
     finally:
         Progress(sys.stderr).clear()
     run.write(found)
-    run.end("finished")
+    references = [row for row in found.results if row.reference]
+    is_failed = bool(references) and all(row.state in (FAILED, UNAVAILABLE) for row in references)
+    run.end("failed" if is_failed else "finished")
     if arguments.json:
         print_json(found.as_json())
     elif arguments.csv or arguments.markdown:
@@ -134,6 +139,11 @@ def execute(arguments: argparse.Namespace) -> int:
         print(draw_benchmark(found, Paint(sys.stdout), columns))
     slower = _report_earlier(found, earlier) if earlier is not None else _slower_rows(found)
     print_line(f"all values are in {run.folder}")
+    if is_failed:
+        raise TrainvitalsError(
+            f"{plan.target} could not be measured",
+            hint=f"it was called with --input {found.inputs}" if found.inputs else None,
+        )
     return EXIT_REGRESSION if arguments.fail_on_regression and slower else 0
 
 
@@ -162,6 +172,7 @@ def make_plan(arguments: argparse.Namespace, *, against: str | None) -> Plan:
         generate=arguments.generate,
         trust=arguments.trust,
         largest_batch=arguments.largest_batch,
+        only_size=arguments.size,
         against=against,
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from trainvitals.analysis.robust import scale_of
 from trainvitals.analysis.timings import OUTLIER_SCALES
 from trainvitals.analysis.wording import percent
 from trainvitals.bench.measuring import compare_rows, find_knee, too_few_processes
+from trainvitals.bench.plan import MOST_BATCH
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark, Generation, Measured
 from trainvitals.journal.encoding import spell_all
@@ -124,20 +126,40 @@ def explain_unranked(row: Measured) -> str:
 
 def remarks_of(found: Benchmark) -> list[str]:
     """What is worth knowing beside the table."""
-    knees = find_knee(found.results)
-    lines = [f"{name}: 90 % of its best throughput from batch {batch} on" for name, batch in knees.items()]
-    lines += [f"{name}: the largest batch that ran is {batch:,}" for name, batch in found.largest_batch.items()]
+    lines = [
+        f"{names}: 90 % of the best throughput from batch {batch} on"
+        for batch, names in _by_value(find_knee(found.results)).items()
+    ]
+    for batch, names in _by_value(found.largest_batch).items():
+        ends = ", where the search ends" if batch == MOST_BATCH else ""
+        lines.append(f"{names}: the largest batch that ran is {batch:,}{ends}")
+    if found.sensitivity is not None:
+        lines.append(f"inputs that are 0.1 % different change the answers by {percent(found.sensitivity / 1000, 2)}")
     reference = found.reference
     if reference is not None and reference.flops and reference.latency.median:
         rate = _flops_per_second(reference) or 0.0
+        what = "prompt" if reference.generation is not None else "call"
         share = _share_of_peak(reference, found)
         more = f", {percent(share)} of what a large matrix product reaches here" if share is not None else ""
-        lines.append(f"{reference.name}: {reference.flops / 1e9:.3g} GFLOP per call, {rate / 1e9:.3g} GFLOP/s{more}")
+        lines.append(f"{reference.name}: {_flop(reference.flops)} per {what}, {_flop(rate)}/s{more}")
     return lines
 
 
+def _by_value(numbers: Mapping[str, int]) -> dict[int, str]:
+    """Names that have the same number beside each other."""
+    return {value: ", ".join(k for k, v in numbers.items() if v == value) for value in dict.fromkeys(numbers.values())}
+
+
+def _flop(count: float) -> str:
+    """`16 FLOP`, `2.11 MFLOP`."""
+    at = min(max(int(math.log10(count) // 3), 0), 5) if count >= 1 else 0
+    return f"{count / 1000**at:.3g} {('', 'k', 'M', 'G', 'T', 'P')[at]}FLOP"
+
+
 def _flops_per_second(row: Measured) -> float | None:
-    return row.flops * 1000 / row.latency.median if row.flops and row.latency.median else None
+    """Of a generator while it reads the prompt: one call of the model, which is what was counted."""
+    took = row.generation.first_token if row.generation is not None else row.latency.median
+    return row.flops * 1000 / took if row.flops and took else None
 
 
 def _share_of_peak(row: Measured, found: Benchmark) -> float | None:
