@@ -22,6 +22,7 @@ from trainvitals.agent.sealing import Seals
 from trainvitals.agent.stalls import Stalls
 from trainvitals.agent.training_log import TrainingLog
 from trainvitals.alerts.environment import read_environment
+from trainvitals.analysis.gpu_days import IDLE_PERCENT
 from trainvitals.analysis.gpu_use import GpuUses, parse_uses
 from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.rows import RunDescription
@@ -54,7 +55,8 @@ class RunParts:
         self._known_row_exports = known.row_exports
         self._known_shipment = known.shipment
         self.training_log = TrainingLog(known)
-        self.gpu_use = GpuUses(parse_uses(known.gpu_summary))
+        idle_percent = context.settings.alerts_thresholds.get("gpu_idle_percent", IDLE_PERCENT)
+        self.gpu_use = GpuUses(parse_uses(known.gpu_summary, idle_percent=idle_percent), idle_percent)
         self.holding = GpuHolding(context.machine.gpu_users, self.before.held_gpus)
         self.consoles = Consoles(context.folder, context.settings, known.consoles)
         ranks.gpus_of = self.holding.gpus_of
@@ -209,6 +211,7 @@ class RunParts:
         ranks, hardware = list(self._ranks), self._context.machine.describe()
         content = Status(
             host=self._context.host,
+            rack=self._context.settings.rack or "",
             agent_pid=os.getpid(),
             attempt=attempt,
             state=state,

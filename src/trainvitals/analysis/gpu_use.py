@@ -11,15 +11,16 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from trainvitals.analysis.energy import Energy
+from trainvitals.analysis.gpu_days import IDLE_PERCENT, GpuDays
 from trainvitals.analysis.spread import Spread
-from trainvitals.journal.documents.fields import finite, whole
+from trainvitals.journal.documents.fields import finite, text, whole
 from trainvitals.journal.identity import gpu_key
 
 METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
 _ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
-_SPREAD_KEYS = {"count": "count", "low": "min", "mean": "mean", "high": "max"}
+_SPREAD_KEYS = {"count": "count", "low": "min", "mean": "mean", "high": "max", "last": "last"}
 """Fields of a Spread and how their keys end in the status file."""
-_FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
+_FACTS = ("gpu_index", "mig_index", "gpu_name", "vendor", "simulated")
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class GpuUse:
     spreads: dict[str, Spread] = field(default_factory=lambda: {name: Spread() for name in METRICS})
     memory_total_mb: float | None = None
     energy: Energy = field(default_factory=Energy)
+    state: str = ""
+    """As its driver says it, unless that is `ok`."""
+    days: GpuDays = field(default_factory=GpuDays)
+    idle_percent: float = IDLE_PERCENT
+    """Of utilization, below which it is idle."""
 
     def add(self, values: Mapping[str, Any], moment: float | None) -> None:
         """Take in one sample of the time `moment`; values that are missing or not finite numbers are not counted."""
@@ -38,7 +44,12 @@ class GpuUse:
         total = values.get("memory_total_mb")
         if isinstance(total, (int, float)):
             self.memory_total_mb = total
+        state = values.get("state")
+        self.state = state if isinstance(state, str) and state != "ok" else ""
+        before = self.energy.joules
         self.energy.add(moment, values.get("energy_joules"), values.get("power_draw_watts"))
+        grown = self.energy.joules - (before or 0.0) if self.energy.joules is not None else None
+        self.days.add(moment, values, grown, self.idle_percent)
 
     @property
     def simulated(self) -> bool:
@@ -70,27 +81,36 @@ class GpuUse:
                 known = {f"{name}_{end}": getattr(spread, part) for part, end in _SPREAD_KEYS.items()}
                 kept.update((key, value) for key, value in known.items() if value is not None)
         kept |= {"memory_total_mb": self.memory_total_mb} if self.memory_total_mb is not None else {}
+        kept |= {"state": self.state} if self.state else {}
         energy = zip(_ENERGY_KEYS, astuple(self.energy), strict=True)
-        return kept | {key: value for key, value in energy if value is not None}
+        kept |= {key: value for key, value in energy if value is not None}
+        return kept | ({"days": days} if (days := self.days.as_json()) else {})
 
 
-def parse_use(key: str, kept: Mapping[str, Any], host: object = None) -> GpuUse:
+def parse_use(key: str, kept: Mapping[str, Any], host: object = None, idle_percent: float = IDLE_PERCENT) -> GpuUse:
     """What `as_json` made of the GPU with this key."""
     labels = {name: kept[name] for name in _FACTS if name in kept}
     labels |= {"gpu_uuid": key} if key != str(labels.get("gpu_index")) else {}
     labels |= {"host": host} if host is not None else {}
     numbers = {key: value for key, item in kept.items() if (value := finite(item)) is not None}
-    use = GpuUse(labels, memory_total_mb=numbers.get("memory_total_mb"), energy=Energy(*map(numbers.get, _ENERGY_KEYS)))
+    use = GpuUse(
+        labels,
+        memory_total_mb=numbers.get("memory_total_mb"),
+        energy=Energy(*map(numbers.get, _ENERGY_KEYS)),
+        state=text(kept.get("state")) or "",
+        days=GpuDays.parse(kept.get("days")),
+        idle_percent=idle_percent,
+    )
     for name in METRICS:
-        low, mean, high = (numbers.get(f"{name}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high"))
-        use.spreads[name] = Spread(whole(kept.get(f"{name}_count")) or 0, low, mean, high)
+        values = (numbers.get(f"{name}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high", "last"))
+        use.spreads[name] = Spread(whole(kept.get(f"{name}_count")) or 0, *values)
     return use
 
 
-def parse_uses(summary: object, host: object = None) -> list[GpuUse]:
+def parse_uses(summary: object, host: object = None, idle_percent: float = IDLE_PERCENT) -> list[GpuUse]:
     """The GPUs in the `gpu_summary` of a status file."""
     kept = summary.items() if isinstance(summary, Mapping) else ()
-    return [parse_use(str(key), item, host) for key, item in kept if isinstance(item, Mapping)]
+    return [parse_use(str(key), item, host, idle_percent) for key, item in kept if isinstance(item, Mapping)]
 
 
 def parse_energy(summary: object) -> float | None:
@@ -101,10 +121,16 @@ def parse_energy(summary: object) -> float | None:
     return sum(known) if known else None
 
 
+def last_of(kept: Mapping[str, Any], name: str) -> float | None:
+    """The newest value of a metric in what `as_json` made, for pages of thousands of GPUs."""
+    return finite(kept.get(f"{name}_{_SPREAD_KEYS['last']}"))
+
+
 class GpuUses:
     """Every GPU of a run."""
 
-    def __init__(self, known: Iterable[GpuUse] = ()) -> None:
+    def __init__(self, known: Iterable[GpuUse] = (), idle_percent: float = IDLE_PERCENT) -> None:
+        self._idle_percent = idle_percent
         self._uses = {gpu_key(use.labels): use for use in known}
 
     def add(self, labels: Mapping[str, Any], values: Mapping[str, Any], moment: float | None) -> None:
@@ -112,7 +138,7 @@ class GpuUses:
         key = gpu_key(labels)
         use = self._uses.get(key)
         if use is None:
-            use = self._uses[key] = GpuUse(labels)
+            use = self._uses[key] = GpuUse(labels, idle_percent=self._idle_percent)
         use.add(values, moment)
 
     def in_order(self) -> list[GpuUse]:

@@ -125,6 +125,7 @@ class Settings:
     dir = Setting(Path("./trainvitals_runs"), PATH, "Folder of all runs")
     project = Setting("default", NAME, "Project of a run: a subfolder of `dir`")
     shared = Setting(False, SWITCH, "Use the umask for run files instead of 0700/0600")
+    rack = optional(TEXT, "Rack of this machine, by which the fleet page groups nodes; none: the pod's label `rack`")
 
     # What is measured, and how often
     interval = Setting(1.0, duration(0.05), "Sampling interval; for the ranks' processes at least 2s")

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from trainvitals.ownership import user_name
 from trainvitals.redaction import redact, redact_command
 from trainvitals.runtime import host_name
 from trainvitals.settings import Settings
@@ -51,6 +52,7 @@ def capture(
         "command": shlex.join(words),
         "argv": words,
         "cwd": str(cwd),
+        "user": user_name(os.getuid()) if hasattr(os, "getuid") else "",
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),

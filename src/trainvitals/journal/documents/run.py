@@ -145,6 +145,8 @@ class RunFile(Caused):
     command: str | None = entry(text, None)
     argv: tuple[str, ...] = entry(texts, ())
     cwd: str | None = entry(text, None)
+    user: str = entry(text, "")
+    """Who started it."""
     python: Mapping[str, Any] | None = entry(mapping, None)
     host: Mapping[str, Any] | None = entry(mapping, None)
     environment: Mapping[str, Any] | None = entry(mapping, None)

@@ -121,6 +121,8 @@ class Status(Caused):
 
     updated: str | None = entry(text, None)
     host: str = entry(text, "")
+    rack: str = entry(text, "")
+    """Where the host stands, if somebody said so."""
     agent_pid: int | None = entry(whole, None)
     attempt: int | None = entry(whole, None)
     state: str | None = entry(text, None)
