@@ -6,7 +6,7 @@ It is written for being plain, not fast: every question goes through all rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,10 @@ import numpy as np
 
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import layout
+from trainvitals.journal.alert_tallies import tally
 from trainvitals.journal.console import show
 from trainvitals.journal.contracts import (
+    AlertTally,
     Extent,
     MediaItem,
     Patch,
@@ -402,6 +404,9 @@ class MemoryRuns:
 
     def alerts(self, key: str) -> list[AlertRow]:
         return self.open(key).alerts()
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        return tally(self.runs, self.alerts, rules, start, end)
 
     def findings(self, key: str) -> FindingsFile | None:
         return self.open(key).findings()

@@ -8,6 +8,7 @@ import { Benchmark } from "./pages/benchmark.tsx";
 import { Compare } from "./pages/compare.tsx";
 import { Export } from "./pages/export.tsx";
 import { Findings } from "./pages/findings.tsx";
+import { Fleet } from "./pages/fleet.tsx";
 import { Logs } from "./pages/logs.tsx";
 import { Machines } from "./pages/machines.tsx";
 import { Media } from "./pages/media.tsx";
@@ -32,7 +33,7 @@ const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => pre
   logs: { title: "Logs", view: Logs },
   export: { title: "Export", view: Export },
 };
-const PLAIN: Record<string, string> = { runs: "Runs", compare: "Compare", machines: "Machines" };
+const PLAIN: Record<string, string> = { runs: "Runs", compare: "Compare", machines: "Machines", fleet: "Fleet" };
 const THEMES: [Theme, string, string][] = [["system", "system_theme", "system"], ["dark", "moon", "dark"], ["light", "sun", "light"]];
 
 export function App() {
@@ -51,7 +52,7 @@ export function App() {
       <Side />
       <div class="body">
         <Head />
-        {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "machines" ? <Guard><Machines /></Guard> : at.page === "runs" ? <Runs /> : (
+        {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "machines" ? <Guard><Machines /></Guard> : at.page === "fleet" ? <Guard><Fleet /></Guard> : at.page === "runs" ? <Runs /> : (
           <main class="page" id="main"><Empty title="Page not found"><p><Link to={{ page: "runs", run: null, query: new Map() }}>All runs</Link></p></Empty></main>
         )}
       </div>
@@ -61,7 +62,7 @@ export function App() {
 }
 
 const KEYS: [string, string][] = [
-  ["g then r c n", "runs, compare, machines (nodes)"],
+  ["g then r c n d", "runs, compare, machines (nodes), fleet (data center)"],
   ["g then o f t p s m b a l e", "overview, findings, training, RL (policy), system, media, benchmark, alerts, logs, export of this run"],
   ["/", "search on this page"],
   ["Tab", "next chart or button"],
@@ -102,6 +103,7 @@ function shortcuts(event: KeyboardEvent): void {
   if (page && route.value.run) go({ page, run: route.value.run, query: chartQuery(route.value) });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
   else if (event.key === "n" && hasMachines()) go({ page: "machines", run: null, query: new Map() });
+  else if (event.key === "d" && source.value?.isLive) go({ page: "fleet", run: null, query: new Map() });
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
 }
 
@@ -133,6 +135,7 @@ function Side() {
       <div class="side-rest">
         <Link to={{ page: "runs", run: null, query: new Map() }} current={at.page === "runs"}><Icon name="runs" /><span>Runs</span></Link>
         {hasMachines() && <Link to={{ page: "machines", run: null, query: new Map() }} current={at.page === "machines"}><Icon name="machines" /><span>Machines</span></Link>}
+        {source.value?.isLive && <Link to={{ page: "fleet", run: null, query: new Map() }} current={at.page === "fleet"}><Icon name="fleet" /><span>Fleet</span></Link>}
         <Link to={{ page: "compare", run: null, query: key !== null ? new Map([["run", [key]]]) : new Map() }} current={at.page === "compare"}><Icon name="compare" /><span>Compare</span></Link>
       </div>
       <div class="side-foot">

@@ -50,6 +50,7 @@ ROWS: tuple[Condition, ...] = (
             GPU + " is at or above its throttle temperature",
         ),
         findings=("gpu.hot",),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_memory_temperature_high",
@@ -69,6 +70,7 @@ ROWS: tuple[Condition, ...] = (
                 "gpu_memory_temperature_critical_celsius",
             ),
         ),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_memory_high",
@@ -115,6 +117,7 @@ ROWS: tuple[Condition, ...] = (
             'gpu_throttle_reason{reason=~".*thermal slowdown"} == 1', GPU + " is throttled by heat"
         ),
         findings=("gpu.throttle",),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_throttled_power",
@@ -155,6 +158,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "xid_errors_total", critical=1.0),),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_ecc_uncorrected",
@@ -172,6 +176,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "ecc_uncorrected_total", critical=1.0),),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_row_remap_failed",
@@ -183,6 +188,7 @@ ROWS: tuple[Condition, ...] = (
         prometheus=PrometheusRule("<gpu.row_remap_failed> == 1", GPU + ": a bad memory row could not be remapped"),
         findings=("gpu.error",),
         colours=(Colour("gpu", "row_remap_failed", critical=1.0),),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_row_remap_pending",
@@ -198,6 +204,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "row_remap_pending", 1.0),),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_rows_remapped",
@@ -206,6 +213,7 @@ ROWS: tuple[Condition, ...] = (
         "warning",
         "Watch this GPU: if it recurs, the card is defective.",
         findings=("gpu.error",),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_lost",
@@ -220,6 +228,7 @@ ROWS: tuple[Condition, ...] = (
             clear='gpu[*].state == "ok"',
         ),
         prometheus=PrometheusRule('gpu_state{state=~"lost|reset required"} == 1', GPU + " is {{ $labels.state }}"),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_hung",
@@ -235,6 +244,7 @@ ROWS: tuple[Condition, ...] = (
             clear='gpu[*].state == "ok"',
         ),
         prometheus=PrometheusRule('gpu_state{state="unresponsive"} == 1', GPU + " is not responding"),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_fan_stopped",
@@ -252,6 +262,7 @@ ROWS: tuple[Condition, ...] = (
             "<gpu.fan_speed_percent> == 0 and <gpu.temperature_celsius> > $gpu_temperature_celsius - 10",
             GPU + ": fan stopped",
         ),
+        speaks_of_node=True,
     ),
     Condition(
         "gpu_idle",

@@ -80,6 +80,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         prometheus=PrometheusRule('trainvitals_alert_active{rule="rank_lost"} == 1', RANK + " died"),
         about_end=True,
+        speaks_of_node=True,
     ),
     Condition(
         "checkpoint_overdue",

@@ -84,6 +84,8 @@ class Condition(NamedTuple):
     """It is about the end of a rank or run: its alert is still shown after that."""
     noticed_by_watch: bool = False
     """By an event of the run, written in the training process."""
+    speaks_of_node: bool = False
+    """It is the fault of a machine rather than of a training: nodes are ranked by it."""
 
     @property
     def general_advice(self) -> str:

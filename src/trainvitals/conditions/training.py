@@ -548,6 +548,7 @@ ROWS: tuple[Condition, ...] = (
             RANK + " is slower than the others",
         ),
         findings=("straggler.rank",),
+        speaks_of_node=True,
     ),
     Condition(
         "data_bound",

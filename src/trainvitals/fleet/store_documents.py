@@ -68,10 +68,11 @@ class StoredDocuments:
 
     def __init__(self, store: Store, projects: frozenset[str] | None = None) -> None:
         self._store = store
-        self._allowed = ""
+        self.allowed = "1 = 1"
+        """SQL for the projects that may be asked about."""
         if projects is not None:
             listed = ", ".join(map(literal, sorted(projects))) or "''"
-            self._allowed = f" AND project IN ({listed})"
+            self.allowed = f"project IN ({listed})"
         self._runs: dict[RunKey, StoredRun] = {}
         self._until = 0.0
         self._lock = threading.Lock()
@@ -86,7 +87,7 @@ class StoredDocuments:
 
     def _refresh(self) -> None:
         fixed = f"{literal(layout.RUN_FILE)}, {literal(layout.FINDINGS_FILE)}"
-        shown = f"(path IN ({fixed}) OR path LIKE 'status%'){self._allowed}"
+        shown = f"(path IN ({fixed}) OR path LIKE 'status%') AND {self.allowed}"
         answer = self._store.engine.select(
             "SELECT project, run, path, max(version) AS newest FROM documents "
             f"WHERE {shown} GROUP BY project, run, path"

@@ -3,15 +3,19 @@ Tested in tests/fleet/test_store_runs.py."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import orjson
 
 from trainvitals.errors import RunNotFound
 from trainvitals.fleet import schema
-from trainvitals.fleet.clickhouse import ClickHouse, parse_address
-from trainvitals.fleet.store import Store
+from trainvitals.fleet.clickhouse import ClickHouse, literal, parse_address
+from trainvitals.fleet.store import Store, text
 from trainvitals.fleet.store_documents import RunKey, StoredDocuments, StoredRun
 from trainvitals.fleet.store_files import StoreFiles
 from trainvitals.fleet.store_reader import StoreReader, read_lines
+from trainvitals.journal.alert_tallies import sort_tallies
+from trainvitals.journal.contracts import AlertTally
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
@@ -82,6 +86,31 @@ class StoreRuns:
         files = StoreFiles(self._store, *self._key(key))
         rows = sorted((row for _, row in read_lines(files, "alerts", {})), key=lambda row: str(row["timestamp"]))
         return [AlertRow.parse(row) for row in rows]
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        """Which alerts of these rules fired from `start` to before `end`, in any run: counted by the engine, of which
+        one line of each comes here."""
+        named = {run: key for key in self.list_keys() for run in (self._keys[key],)}
+        if not named or not rules:
+            return []
+        listed = ", ".join(map(literal, sorted(rules)))
+        # Lines are as orjson writes them: no blanks, and an alert's own state before its labels.
+        answer = self._store.engine.select(
+            "SELECT project, run, uniqExact(stem, row) AS times, uniqExact(intDiv(time, 86400000000)) AS days, "
+            "min(time) AS first, argMax(line, time) AS newest FROM lines "
+            f"WHERE {self._documents.allowed} AND tbl = 'alerts' "
+            f"AND time >= {round(start * 1e6)} AND time < {round(end * 1e6)} "
+            'AND position(line, \'"state":"firing"\') > 0 '
+            f"AND visitParamExtractString(line, 'rule') IN ({listed}) "
+            "GROUP BY project, run, visitParamExtractString(line, 'rule'), visitParamExtractRaw(line, 'labels'), "
+            "visitParamExtractString(line, 'host'), visitParamHas(line, 'outgoing')"
+        )
+        found = []
+        for project, run, times, days, first, line in zip(*answer.values(), strict=True) if answer else ():
+            key, row = named.get((text(project), text(run))), AlertRow.parse(orjson.loads(line))
+            if key is not None and row.state == "firing":
+                found.append(AlertTally(key, int(times), int(days), int(first) / 1e6, row))
+        return sort_tallies(found)
 
     def findings(self, key: str) -> FindingsFile | None:
         """What the diagnosis after its end found, if it was kept."""

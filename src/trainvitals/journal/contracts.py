@@ -7,7 +7,7 @@ Tested in tests/views/test_memory_runs.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -237,6 +237,20 @@ class RunRef:
     open: Callable[[], Reader]
 
 
+@dataclass(frozen=True, slots=True)
+class AlertTally:
+    """How often one alert of a run fired within some time."""
+
+    key: str
+    """Of the run."""
+    count: int
+    days: int
+    """On how many days (UTC)."""
+    first: float
+    """Seconds since 1970."""
+    newest: AlertRow
+
+
 class Runs(Protocol):
     """Runs by key. What a list shows of them costs no numbers to be read."""
 
@@ -260,6 +274,10 @@ class Runs(Protocol):
     def statuses(self, key: str) -> list[Status]: ...
 
     def alerts(self, key: str) -> list[AlertRow]: ...
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        """Which alerts of these rules fired from `start` to before `end`, in any run, by run, rule and labels."""
+        ...
 
     def findings(self, key: str) -> FindingsFile | None: ...
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.row_cache import MakeRow, Row, RowCache
 
 if TYPE_CHECKING:  # which a list of runs does not wait for
-    from trainvitals.journal.contracts import RunRef
+    from trainvitals.journal.contracts import AlertTally, RunRef
     from trainvitals.journal.documents.findings import FindingsFile
     from trainvitals.journal.documents.rows import AlertRow
     from trainvitals.journal.documents.status import Status
@@ -84,6 +84,12 @@ class FolderRuns:
         from trainvitals.journal.follower import read_table
 
         return [AlertRow.parse(line) for _, line in read_table(folder, "alerts")]
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        """Which alerts of these rules fired from `start` to before `end`, in any run."""
+        from trainvitals.journal.alert_tallies import tally
+
+        return tally(self.list_keys(), self.alerts, rules, start, end)
 
     def findings(self, key: str) -> FindingsFile | None:
         """What the diagnosis after its end found, if it was kept."""

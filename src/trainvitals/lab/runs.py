@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.errors import MachineError, RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.contracts import Reader
+from trainvitals.journal.alert_tallies import tally
+from trainvitals.journal.contracts import AlertTally, Reader
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
@@ -121,6 +122,9 @@ class MachineRuns:
 
     def alerts(self, key: str) -> list[AlertRow]:
         return self._entry(key).alerts()
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        return tally(self.list_keys(), self.alerts, rules, start, end)
 
     def findings(self, key: str) -> FindingsFile | None:
         return self._entry(key).findings()

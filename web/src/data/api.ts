@@ -1,6 +1,6 @@
-import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery, type Tagged } from "./source.ts";
+import { SourceError, type ComparisonQuery, type CurvesQuery, type Edit, type Listener, type SeriesQuery, type Source, type SweepQuery, type Tagged, type UseQuery } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart, View,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Fleet, FleetFaults, FleetUse, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
 import { mergeRuns } from "../logic/table.ts";
 
@@ -67,6 +67,15 @@ export class ApiSource implements Source {
   }
   machines(): Promise<Machines> {
     return ask("/machines");
+  }
+  fleet(window: string): Promise<Fleet> {
+    return ask(`/fleet${query([["window", window]])}`);
+  }
+  fleetUse({ period, by, until }: UseQuery): Promise<FleetUse> {
+    return ask(`/fleet/use${query([["period", period], ["by", by], ["until", until]])}`);
+  }
+  fleetFaults(days: number): Promise<FleetFaults> {
+    return ask(`/fleet/faults${query([["days", days]])}`);
   }
   run(key: string): Promise<Run> {
     return ask(`/runs/${encodeURIComponent(key)}`);

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source, type Tagged } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart, View,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Events, Fleet, FleetFaults, FleetUse, Histogram, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, Sweep, TextPart, View,
 } from "./types.ts";
 import { emptyView } from "../logic/own_panels.ts";
 
@@ -33,6 +33,15 @@ export class InlineSource implements Source {
   }
   async machines(): Promise<Machines> {
     return { machines: [], now: this.asOf / 1000 };
+  }
+  async fleet(): Promise<Fleet> {
+    throw new SourceError(404, "a report has no fleet");
+  }
+  async fleetUse(): Promise<FleetUse> {
+    throw new SourceError(404, "a report has no fleet");
+  }
+  async fleetFaults(): Promise<FleetFaults> {
+    throw new SourceError(404, "a report has no fleet");
   }
   async run(key: string): Promise<Run> {
     return this.#find(key).run;

@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Histogram, Increment, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Curves, Diagnosis, Edited, Events, Fleet, FleetFaults, FleetUse, Histogram, Increment, Layers, Machines, Media, MediaTable, MediaText, Panels, PatchText, Range, Run, Runs, SeriesAnswer,
   State, States, Sweep, TextPart, View,
 } from "./types.ts";
 
@@ -66,6 +66,13 @@ export interface SweepQuery {
   take: string;
 }
 
+export interface UseQuery {
+  period: string;
+  by: string;
+  // The last day; today if there is none.
+  until?: string;
+}
+
 // A document and what it was marked with when it was read.
 export interface Tagged<T> {
   found: T;
@@ -81,6 +88,9 @@ export interface Source {
   panels(): Promise<Panels>;
   runs(): Promise<Runs>;
   machines(): Promise<Machines>;
+  fleet(window: string): Promise<Fleet>;
+  fleetUse(query: UseQuery): Promise<FleetUse>;
+  fleetFaults(days: number): Promise<FleetFaults>;
   run(key: string): Promise<Run>;
   series(run: string, query: SeriesQuery): Promise<SeriesAnswer>;
   range(run: string, x: string, start: number, end: number, to: string): Promise<Range>;

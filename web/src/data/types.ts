@@ -121,6 +121,19 @@ export interface Benchmarks {
   benchmarks: ShownBenchmark[];
 }
 
+// Nodes, and GPUs by state.
+export interface Capacity {
+  nodes: number;
+  nodes_down: number;
+  gpus: number;
+  busy: number;
+  idle: number;
+  other: number;
+  free: number;
+  down: number;
+  unknown: number;
+}
+
 // Which step was when, so that what is known by step can be drawn over time.
 export interface Clock {
   step: number[];
@@ -232,6 +245,13 @@ export interface Damage {
   files: number;
 }
 
+export interface Death {
+  key: string;
+  name: string;
+  time: number;
+  cause: string;
+}
+
 export interface Diagnosis {
   findings: Finding[];
   fine: string[];
@@ -294,6 +314,36 @@ export interface Events {
   events: EventRow[];
 }
 
+// Alerts of one rule on one node.
+export interface Fault {
+  rule: string;
+  title: string;
+  severity: string;
+  // On how many days it fired
+  days: number;
+  times: number;
+  gpus: string[];
+  last: number;
+  // Of the last one
+  message: string;
+  // The run that it fired in
+  key: string;
+  name: string;
+}
+
+export interface FaultyNode {
+  name: string;
+  rack: string;
+  // For each day with an alert 5 (critical), 2 (warning) or 1, for each death 5
+  points: number;
+  last: number;
+  faults: Fault[];
+  // Runs that died there of something other than their program, a person or a scheduler
+  deaths: number;
+  // The newest of these
+  died: Death[];
+}
+
 // One thing that was found. `step` or `time` (seconds since 1970) is where it began, if known.
 export interface Finding {
   rule: string;
@@ -308,6 +358,90 @@ export interface Finding {
   until: number | null;
   cause: string | null;
   values: Record<string, number | string>;
+}
+
+export interface Fleet {
+  now: number;
+  window: string;
+  // What `values` of a GPU are; over days: mean use, peak memory, peak heat, mean power
+  metrics: string[];
+  // By rack and name
+  nodes: FleetNode[];
+  left_out: number;
+  holders: Holder[];
+  // The gravest first
+  alerts: FleetAlert[];
+  alerts_total: number;
+  capacity: Capacity;
+  // Whether any of the GPUs does not exist
+  simulated: boolean;
+}
+
+// An alert that fires now.
+export interface FleetAlert {
+  node: string;
+  key: string;
+  // Of the run
+  name: string;
+  rule: string;
+  severity: string;
+  // Of how many GPUs, ranks or layers
+  count: number;
+  since: string | null;
+  message: string;
+  acknowledged: boolean;
+  silenced: boolean;
+}
+
+export interface FleetFaults {
+  days: number;
+  since: number;
+  // The worst first
+  nodes: FaultyNode[];
+  left_out: number;
+  // Nodes on which nothing happened
+  without: number;
+  simulated: boolean;
+}
+
+export interface FleetGpu {
+  index: string;
+  // One per metric of the answer
+  values: (number | null)[];
+  // `busy`; `idle`: held and not used; `other`: used, but by no run that is known here; `free`; `down`; `unknown`
+  state: string;
+  // Which of the holders
+  holders: number[];
+  problem: string;
+}
+
+export interface FleetNode {
+  name: string;
+  // Empty if nobody said where it stands
+  rack: string;
+  // `up`; `quiet`: no run there now; `silent`: a run, but no word from its agent; or as a machine of `--host`
+  state: string;
+  detail: string;
+  // When it was last heard of, in seconds since 1970
+  seen: number | null;
+  // Of its GPUs
+  model: string;
+  simulated: boolean;
+  gpus: FleetGpu[];
+}
+
+export interface FleetUse {
+  period: string;
+  by: "user" | "project" | "run" | "node";
+  // Day (UTC)
+  first: string;
+  last: string;
+  rows: UseRow[];
+  left_out: number;
+  total: UseRow;
+  // Runs that held GPUs and have no figures by day, such as those of earlier versions
+  unmeasured: number;
+  simulated: boolean;
 }
 
 // Something that was not judged.
@@ -362,6 +496,23 @@ export interface Histogram {
 export interface Histograms {
   name: string;
   histograms: Histogram[];
+}
+
+// A live run on one node, and its GPUs there.
+export interface Holder {
+  node: string;
+  // Their indices
+  gpus: string[];
+  key: string;
+  name: string;
+  project: string;
+  // Empty if it was not recorded
+  user: string;
+  // What a scheduler knows it as; empty without one
+  job: string;
+  pids: number[];
+  started: string | null;
+  status: string;
 }
 
 // What one parameter explains. `share`, `low` and `high` are None where `reason` says why it is not known.
@@ -986,6 +1137,26 @@ export interface TextPart {
   next: number;
   cut: boolean;
   text: string;
+}
+
+// What somebody used of the GPUs they held. What was not measured is null.
+export interface UseRow {
+  title: string;
+  // Of a run
+  key: string;
+  runs: number;
+  gpus: number;
+  gpu_seconds: number;
+  // Mean
+  use_percent: number | null;
+  idle_seconds: number | null;
+  joules: number | null;
+  idle_joules: number | null;
+  co2_kg: number | null;
+  // Null unless all of it has a price in one currency
+  cost: number | null;
+  idle_cost: number | null;
+  currency: string;
 }
 
 export type Value = number | string | null;

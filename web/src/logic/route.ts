@@ -1,5 +1,5 @@
 // The address of what is shown, after the #: deep links work from a server and from a file.
-//   #/runs   #/machines   #/compare?run=a&run=b   #/run/KEY/training?x=time&from=1&to=2
+//   #/runs   #/machines   #/fleet?view=use   #/compare?run=a&run=b   #/run/KEY/training?x=time&from=1&to=2
 
 export interface Route {
   page: string;
@@ -22,7 +22,7 @@ export function parseRoute(hash: string): Route {
     const page = (RUN_PAGES as readonly string[]).includes(parts[2]) ? parts[2] : "overview";
     return { page, run: parts[1], query };
   }
-  if (parts[0] === "compare" || parts[0] === "machines") return { page: parts[0], run: null, query };
+  if (parts[0] === "compare" || parts[0] === "machines" || parts[0] === "fleet") return { page: parts[0], run: null, query };
   return { page: parts[0] === "runs" || !parts[0] ? "runs" : "unknown", run: null, query };
 }
 

@@ -19,6 +19,7 @@ const PATHS: Record<string, string> = {
   export: "M8 2v8M5 7l3 3 3-3M2.5 11v3h11v-3",
   runs: "M2 4h12M2 8h12M2 12h12",
   machines: "M2 2.5h12v4.5H2zM2 9h12v4.5H2zM4.5 4.8h.01M4.5 11.3h.01M8 4.8h3.5M8 11.3h3.5",
+  fleet: "M2 2h3v3H2zM6.5 2h3v3h-3zM11 2h3v3h-3zM2 6.5h3v3H2zM6.5 6.5h3v3h-3zM11 6.5h3v3h-3zM2 11h3v3H2zM6.5 11h3v3h-3zM11 11h3v3h-3z",
   compare: "M3 13V7M6.5 13V3M10 13V9M13.5 13V5",
   sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v2M8 13v2M1 8h2M13 8h2M3 3l1.4 1.4M11.6 11.6 13 13M3 13l1.4-1.4M11.6 4.4 13 3",
   moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5z",

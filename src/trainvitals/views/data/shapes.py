@@ -7,7 +7,7 @@ TypeScript types. There a shape has its name without `Json`. Tested in tests/vie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -326,6 +326,164 @@ class MachineNowJson(TypedDict):
 class MachinesJson(TypedDict):
     machines: Annotated[list[MachineNowJson], "Empty without `--host`"]
     now: float
+
+
+# -- the fleet
+
+
+class FleetGpuJson(TypedDict):
+    index: str
+    values: Annotated[list[float | None], "One per metric of the answer"]
+    state: Annotated[
+        str,
+        "`busy`; `idle`: held and not used; `other`: used, but by no run that is known here; `free`; `down`; `unknown`",
+    ]
+    holders: Annotated[list[int], "Which of the holders"]
+    problem: str
+
+
+class FleetNodeJson(TypedDict):
+    name: str
+    rack: Annotated[str, "Empty if nobody said where it stands"]
+    state: Annotated[
+        str, "`up`; `quiet`: no run there now; `silent`: a run, but no word from its agent; or as a machine of `--host`"
+    ]
+    detail: str
+    seen: Annotated[float | None, "When it was last heard of, in seconds since 1970"]
+    model: Annotated[str, "Of its GPUs"]
+    simulated: bool
+    gpus: list[FleetGpuJson]
+
+
+class HolderJson(TypedDict):
+    """A live run on one node, and its GPUs there."""
+
+    node: str
+    gpus: Annotated[list[str], "Their indices"]
+    key: str
+    name: str
+    project: str
+    user: Annotated[str, "Empty if it was not recorded"]
+    job: Annotated[str, "What a scheduler knows it as; empty without one"]
+    pids: list[int]
+    started: str | None
+    status: str
+
+
+class FleetAlertJson(TypedDict):
+    """An alert that fires now."""
+
+    node: str
+    key: str
+    name: Annotated[str, "Of the run"]
+    rule: str
+    severity: str
+    count: Annotated[int, "Of how many GPUs, ranks or layers"]
+    since: str | None
+    message: str
+    acknowledged: bool
+    silenced: bool
+
+
+class CapacityJson(TypedDict):
+    """Nodes, and GPUs by state."""
+
+    nodes: int
+    nodes_down: int
+    gpus: int
+    busy: int
+    idle: int
+    other: int
+    free: int
+    down: int
+    unknown: int
+
+
+class FleetJson(TypedDict):
+    now: float
+    window: str
+    metrics: Annotated[list[str], "What `values` of a GPU are; over days: mean use, peak memory, peak heat, mean power"]
+    nodes: Annotated[list[FleetNodeJson], "By rack and name"]
+    left_out: int
+    holders: list[HolderJson]
+    alerts: Annotated[list[FleetAlertJson], "The gravest first"]
+    alerts_total: int
+    capacity: CapacityJson
+    simulated: Annotated[bool, "Whether any of the GPUs does not exist"]
+
+
+UseBy = Literal["user", "project", "run", "node"]
+
+
+class UseRowJson(TypedDict):
+    """What somebody used of the GPUs they held. What was not measured is null."""
+
+    title: str
+    key: Annotated[str, "Of a run"]
+    runs: int
+    gpus: int
+    gpu_seconds: float
+    use_percent: Annotated[float | None, "Mean"]
+    idle_seconds: float | None
+    joules: float | None
+    idle_joules: float | None
+    co2_kg: float | None
+    cost: Annotated[float | None, "Null unless all of it has a price in one currency"]
+    idle_cost: float | None
+    currency: str
+
+
+class FleetUseJson(TypedDict):
+    period: str
+    by: UseBy
+    first: Annotated[str, "Day (UTC)"]
+    last: str
+    rows: list[UseRowJson]
+    left_out: int
+    total: UseRowJson
+    unmeasured: Annotated[int, "Runs that held GPUs and have no figures by day, such as those of earlier versions"]
+    simulated: bool
+
+
+class FaultJson(TypedDict):
+    """Alerts of one rule on one node."""
+
+    rule: str
+    title: str
+    severity: str
+    days: Annotated[int, "On how many days it fired"]
+    times: int
+    gpus: list[str]
+    last: float
+    message: Annotated[str, "Of the last one"]
+    key: Annotated[str, "The run that it fired in"]
+    name: str
+
+
+class DeathJson(TypedDict):
+    key: str
+    name: str
+    time: float
+    cause: str
+
+
+class FaultyNodeJson(TypedDict):
+    name: str
+    rack: str
+    points: Annotated[int, "For each day with an alert 5 (critical), 2 (warning) or 1, for each death 5"]
+    last: float
+    faults: list[FaultJson]
+    deaths: Annotated[int, "Runs that died there of something other than their program, a person or a scheduler"]
+    died: Annotated[list[DeathJson], "The newest of these"]
+
+
+class FleetFaultsJson(TypedDict):
+    days: int
+    since: float
+    nodes: Annotated[list[FaultyNodeJson], "The worst first"]
+    left_out: int
+    without: Annotated[int, "Nodes on which nothing happened"]
+    simulated: bool
 
 
 # -- series

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeVar
 
@@ -31,8 +32,11 @@ from trainvitals.views.data import comparison, curves, dashboard, export, media,
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.clock import describe_range
 from trainvitals.views.data.diagnosis import DiagnosisCache
+from trainvitals.views.data.fleet import PERIODS, describe_fleet
+from trainvitals.views.data.fleet_faults import describe_faults, list_rules
+from trainvitals.views.data.fleet_use import GROUPINGS, describe_use
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
-from trainvitals.views.data.machines import describe_machines
+from trainvitals.views.data.machines import MachineNow, describe_machines, read_machines
 from trainvitals.views.data.participants import choose_participants
 from trainvitals.views.data.patches import read_patch_text
 from trainvitals.views.data.project_view import describe_view
@@ -49,6 +53,9 @@ from trainvitals.views.data.shapes import (
     DiagnosisJson,
     EditedJson,
     EventsJson,
+    FleetFaultsJson,
+    FleetJson,
+    FleetUseJson,
     HistogramsJson,
     LayersJson,
     MachineJson,
@@ -124,6 +131,14 @@ class Web:
     """Those whose runs these are, if they are not of this one."""
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
     curves: curves.CurveCache = field(default_factory=curves.CurveCache)
+
+    def read_machines(self) -> list[MachineNow]:
+        """Those of `--host`, as they are now."""
+        return read_machines(self.machines) if self.machines is not None else []
+
+    @property
+    def idle_percent(self) -> float:
+        return self.conditions.thresholds["gpu_idle_percent"]
 
     def require_editable(self) -> FolderRuns:
         if self.editable is None:
@@ -223,6 +238,38 @@ def machine(web: Web, values: Values) -> MachineJson:
 
 def show_machines(web: Web, values: Values) -> MachinesJson:
     return describe_machines(web.machines)
+
+
+# -- the fleet
+
+
+def show_fleet(web: Web, values: Values) -> FleetJson:
+    return describe_fleet(web.runs.fleet(), web.read_machines(), window=values["window"], idle_percent=web.idle_percent)
+
+
+def show_fleet_use(web: Web, values: Values) -> FleetUseJson:
+    until = _parse_day(values["until"]) if values["until"] else None
+    return describe_use(
+        web.runs.fleet(),
+        web.read_machines(),
+        period=values["period"],
+        by=values["by"],
+        until=until,
+        prices=web.prices,
+    )
+
+
+def _parse_day(text: str) -> float:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise BadRequest(f"'until' must be a day, such as 2026-11-18, not '{text[:20]}'") from None
+
+
+def show_fleet_faults(web: Web, values: Values) -> FleetFaultsJson:
+    now, days = time.time(), values["days"]
+    tallies = web.runs.tally_alerts(list_rules(web.conditions), now - days * 86_400, now)
+    return describe_faults(web.runs.fleet(), tallies, web.conditions, web.read_machines(), days=days, now=now)
 
 
 # -- one run
@@ -616,6 +663,31 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", "/machine", "The newest samples of this machine", machine),
     Endpoint("GET", "/machines", "The machines of `--host`, and their hardware now", show_machines),
+    Endpoint(
+        "GET",
+        "/fleet",
+        "Every GPU of every node: how it is, who holds it, active alerts, and how much is free",
+        show_fleet,
+        (Parameter("window", "Values of now, or over the last days (UTC)", choices=("now", *PERIODS), default="now"),),
+    ),
+    Endpoint(
+        "GET",
+        "/fleet/use",
+        "GPU hours, use, idle time, energy and cost of the GPUs that runs held",
+        show_fleet_use,
+        (
+            Parameter("period", "1, 7 or 30 days (UTC)", choices=tuple(PERIODS), default="week"),
+            Parameter("until", "Its last day, such as `2026-11-18`; today by default", most=20),
+            Parameter("by", "Whose", choices=GROUPINGS, default="user"),
+        ),
+    ),
+    Endpoint(
+        "GET",
+        "/fleet/faults",
+        "Failing and slow nodes, the worst first, with the evidence",
+        show_fleet_faults,
+        (Parameter("days", "Over how many days", "integer", default=28, low=1, high=60),),
+    ),
     Endpoint("GET", "/runs/{run}", "Everything about a run except its series", show_run, (RUN,), (404,)),
     Endpoint(
         "GET",

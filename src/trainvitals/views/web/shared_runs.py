@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,10 +18,11 @@ from typing import NamedTuple
 import orjson
 
 from trainvitals.errors import RunNotFound, nearest
-from trainvitals.journal.contracts import Reader, Runs
+from trainvitals.journal.contracts import AlertTally, Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.documents.view import ViewFile
+from trainvitals.views.data.fleet_runs import FleetBook, FleetRun
 from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
@@ -29,6 +30,7 @@ from trainvitals.views.web.endpoints import NotFound
 
 LISTING_SECONDS = 1.0
 MAX_READERS = 32
+TALLY_SECONDS = 60.0
 
 
 class _Guarded:
@@ -94,6 +96,9 @@ class SharedRuns:
         self._keys: dict[str, None] = {}
         self._readers: OrderedDict[str, _Guarded] = OrderedDict()
         self._reading_rows = threading.Lock()
+        self._fleet = FleetBook()
+        self._tallying = threading.Lock()
+        self._tallies: tuple[object, float, list[AlertTally]] = (None, 0.0, [])
         self._born = secrets.token_hex(4)
         self._listing = Listing(self._born, 0, 0, [], {})
 
@@ -189,6 +194,20 @@ class SharedRuns:
                 number = before.number
             self._listing = Listing(self._born, number, ordered, rows, found)
             return self._listing
+
+    def fleet(self) -> list[FleetRun]:
+        """The runs of the last weeks, with what each of their hosts reported."""
+        return self._fleet.read(self._runs, self.keys())
+
+    def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
+        """Which alerts fired in any run. Of weeks, so a minute more or less does not matter."""
+        with self._tallying:
+            asked = (tuple(sorted(rules)), round(end - start))
+            known, until, found = self._tallies
+            if known != asked or time.monotonic() >= until:
+                found = self._runs.tally_alerts(rules, start, end)
+                self._tallies = (asked, time.monotonic() + TALLY_SECONDS, found)
+            return found
 
     def statuses(self, key: str) -> Sequence[Status]:
         """What the agents reported of the run, each of its host."""
