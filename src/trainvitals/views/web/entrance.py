@@ -42,13 +42,24 @@ POLICY = (
 """The content security policy under which these pages show their own style, and nothing else happens."""
 
 
-def draw_entrance(problem: str, command: str) -> str:
-    """What is wrong, and the command that prints a new link."""
+def draw_entrance(problem: str, command: str, viewers_host: str = "") -> str:
+    """What is wrong, and the command that prints a new link. With `viewers_host`, where the browser found the server,
+    also what a viewer who was given a token does."""
+    if not viewers_host:
+        return _draw(
+            f"<h1>{escape(problem)}</h1>"
+            "<p>For a new link, run this on the server's machine, as the user who started it:</p>"
+            f"<pre>{escape(command)}</pre>"
+            "<p>A link works once. This browser is then remembered for 30 days.</p>"
+        )
     return _draw(
         f"<h1>{escape(problem)}</h1>"
-        "<p>For a new link, run this on the server's machine, as the user who started it:</p>"
+        "<p>With a token for your projects, open this address once, with the token in place of TOKEN:</p>"
+        f"<pre>{escape(viewers_host)}/?token=TOKEN</pre>"
+        "<p>This browser is then remembered for 30 days, and the token is not kept in the address. "
+        "Whoever runs this server gives out tokens.</p>"
+        "<p>Whoever started the server sees all projects, with a link from:</p>"
         f"<pre>{escape(command)}</pre>"
-        "<p>A link works once. This browser is then remembered for 30 days.</p>"
     )
 
 

@@ -66,6 +66,8 @@ class Door:
     begun: float = field(default_factory=time.time)
     how_to_enter: str = ""
     """The command that prints a link."""
+    has_viewers: bool = False
+    """Whether others have tokens of their own."""
 
     def knows(self, header: str) -> bool:
         """Whether the Host header names this server."""
@@ -169,9 +171,11 @@ class Gate:
             self._wrong.note(address)
             problem = "Wrong token"
         if scope["method"] == "GET" and any("text/html" in value for value in headers.get("accept", [])):
-            await _show(send, 401, entrance.draw_entrance(problem, self._door.how_to_enter))
+            host = headers.get("host", [""])[0].strip() if self._door.has_viewers else ""
+            await _show(send, 401, entrance.draw_entrance(problem, self._door.how_to_enter, host))
         else:
-            hint = f"for a browser link: {self._door.how_to_enter}; for programs: Authorization: Bearer TOKEN"
+            viewers = "; for viewers: ?token=TOKEN" if self._door.has_viewers else ""
+            hint = f"for a browser link: {self._door.how_to_enter}{viewers}; for programs: Authorization: Bearer TOKEN"
             await _refuse(send, 401, problem[0].lower() + problem[1:], hint)
         return False
 

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -73,7 +73,7 @@ class Tenants:
         self._audit = audit
         self._find_runs = find_runs
         self._make_app = make_app
-        self._door = door
+        self._door = door = replace(door, has_viewers=True)
         self._apps: dict[str, tuple[Access, TenantDoor, App]] = {}
         assert door.token is not None
         self._secret = door.token
@@ -141,7 +141,7 @@ class Tenants:
             if digest not in self._apps:
                 key = hmac.new(self._secret.encode(), digest.encode(), "sha256").hexdigest()
                 about = (self._door.hosts, self._door.any_address, self._door.port, self._door.begun)
-                door = TenantDoor(key, *about, how_to_enter=self._door.how_to_enter, digest=digest)
+                door = TenantDoor(key, *about, how_to_enter=self._door.how_to_enter, has_viewers=True, digest=digest)
                 self._apps[digest] = (access, door, self._make_app(self._find_runs(access.readable), door))
         return self._apps
 
