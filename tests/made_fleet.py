@@ -158,7 +158,7 @@ def make_fleet(root: Path, nodes: int, now: float) -> None:
     free = nodes - max(nodes // 12, 1)
     node = 0
     while node < free:
-        size = min(made.chance.choice(SIZES), free - node)
+        size = min(made.chance.choice([size for size in SIZES if size <= max(nodes // 6, 1)]), free - node)
         block = range(node, node + size)
         alerts: list[dict[str, Any]] = []
         for item in block:
@@ -168,13 +168,9 @@ def make_fleet(root: Path, nodes: int, now: float) -> None:
             if item in made.broken:
                 alerts.append(_alert(now, item, "gpu_xid", "critical", "GPU 3 reported Xid 79", 1500, 1))
         kind = made.chance.random()
-        load = (
-            1.0
-            if kind < 0.35 and size <= 2
-            else made.chance.uniform(30, 60)
-            if kind < 0.3
-            else made.chance.uniform(78, 97)
-        )
+        load = made.chance.uniform(30, 60) if kind < 0.3 else made.chance.uniform(78, 97)
+        if size <= 2 and (made.made % 5 == 2 or kind < 0.1) and node not in made.broken:
+            load = 1.0
         if load < 2:
             message = "GPU 0 has been idle for over 10 minutes while the run holds it"
             alerts.append(_alert(now, node, "gpu_idle", "warning", message, 2400, GPUS))

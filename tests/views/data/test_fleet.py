@@ -90,7 +90,8 @@ def test_every_gpu_of_every_node_is_there_by_rack(root: Path) -> None:
         == NODES * GPUS
         == sum(capacity[name] for name in ("busy", "idle", "other", "free", "down", "unknown"))
     )  # type: ignore[literal-required]
-    assert capacity["down"] == 1 and capacity["free"] >= GPUS
+    silent = sum(node["state"] == "silent" for node in fleet["nodes"])
+    assert capacity["down"] == 1 + GPUS * silent and capacity["nodes_down"] == silent and capacity["free"] >= GPUS
     broken = fleet["nodes"][NODES // 3]["gpus"][3]
     assert (broken["problem"], broken["state"], broken["values"]) == ("lost", "down", [None] * 4)
     held = {(node["name"], gpu["index"]) for node in fleet["nodes"] for gpu in node["gpus"] if gpu["holders"]}

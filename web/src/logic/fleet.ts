@@ -117,17 +117,20 @@ export function groupAlerts(alerts: FleetAlert[]): NodeAlerts[] {
   return [...found].map(([node, members]) => ({ node, alerts: members }));
 }
 
+// By node.
 export function searchHolders(holders: Holder[], text: string): Holder[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return holders.filter((holder) => {
+  const sorted = [...holders].sort((a, b) => a.node.localeCompare(b.node, "en", { numeric: true }));
+  return sorted.filter((holder) => {
     const all = [holder.node, holder.name, holder.project, holder.user, holder.job, ...holder.pids].join(" ").toLowerCase();
     return words.every((word) => all.includes(word));
   });
 }
 
-// Whether dark letters read better than bright ones on this colour.
-export function isBright([red, green, blue]: [number, number, number]): boolean {
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 140;
+// Whether black letters have more contrast to this colour than white ones, as WCAG counts it.
+export function isBright(color: [number, number, number]): boolean {
+  const [red, green, blue] = color.map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179;
 }
 
 // The day before the period begins, or the last day of the one after it; none beyond today.

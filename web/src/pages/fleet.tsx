@@ -268,7 +268,7 @@ function Holders({ fleet }: { fleet: Answer }) {
     ],
   });
   return (
-    <Section title="Who holds which GPU" note={text ? `${found.length} of ${fleet.holders.length}` : formatCount(fleet.holders.length, "entry").replace("entrys", "entries")} actions={fleet.holders.length > FEW && <Search label="search holders" placeholder="user, run, node, job, pid   /" value={text} onInput={setText} />}>
+    <Section title="Who holds which GPU" note={text ? `${found.length} of ${fleet.holders.length}` : formatCount(fleet.holders.length, "entry").replace("entrys", "entries")} actions={fleet.holders.length > FEW && <Search label="search holders" placeholder="search   /" value={text} onInput={setText} />}>
       {fleet.holders.length === 0 && <p class="note">No run holds a GPU now.</p>}
       {found.length > 0 && <LongTable columns={[{ title: "node" }, { title: "GPUs" }, { title: "user" }, { title: "run" }, { title: "project" }, { title: "job" }, { title: "pids" }, { title: "since" }]} items={found} keyOf={keyOfHolder} rowOf={rowOf} />}
     </Section>

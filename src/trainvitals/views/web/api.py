@@ -34,6 +34,7 @@ from trainvitals.views.data.clock import describe_range
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.fleet import PERIODS, describe_fleet
 from trainvitals.views.data.fleet_faults import describe_faults, list_rules
+from trainvitals.views.data.fleet_runs import FleetRun
 from trainvitals.views.data.fleet_use import GROUPINGS, describe_use
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.machines import MachineNow, describe_machines, read_machines
@@ -131,6 +132,9 @@ class Web:
     """Those whose runs these are, if they are not of this one."""
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
     curves: curves.CurveCache = field(default_factory=curves.CurveCache)
+
+    fleets: dict[str, tuple[list[FleetRun], FleetJson]] = field(default_factory=dict)
+    """What was said of the fleet last, by window, and of which runs."""
 
     def read_machines(self) -> list[MachineNow]:
         """Those of `--host`, as they are now."""
@@ -244,7 +248,13 @@ def show_machines(web: Web, values: Values) -> MachinesJson:
 
 
 def show_fleet(web: Web, values: Values) -> FleetJson:
-    return describe_fleet(web.runs.fleet(), web.read_machines(), window=values["window"], idle_percent=web.idle_percent)
+    runs, window = web.runs.fleet(), values["window"]
+    known = web.fleets.get(window)
+    if known is not None and known[0] is runs and web.machines is None:  # another viewer has just asked
+        return known[1]
+    found = describe_fleet(runs, web.read_machines(), window=window, idle_percent=web.idle_percent)
+    web.fleets[window] = (runs, found)
+    return found
 
 
 def show_fleet_use(web: Web, values: Values) -> FleetUseJson:
