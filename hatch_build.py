@@ -52,6 +52,7 @@ class WebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             raise RuntimeError("neither the built page nor its source in web/ is here: the checkout is incomplete")
         node, npm = _find_node()
         self.app.display_info("building the web page")
+        built_from = _digest(web)  # before anything is read: what changes meanwhile is built next time
         # In a separate folder: two installs at once, or a user's node_modules, must not interfere.
         with tempfile.TemporaryDirectory(prefix="trainvitals-web-") as place:
             work = Path(place) / "web"
@@ -63,7 +64,7 @@ class WebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                     shutil.copy2(web / name, work / name)
             _run([node, npm, "ci"], work, "npm could not fetch the packages in web/package-lock.json")
             _run([node, npm, "run", "build"], work, "the web page does not compile")
-            (work / "dist" / STAMP).write_text(_digest(web) + "\n", encoding="utf-8")
+            (work / "dist" / STAMP).write_text(built_from + "\n", encoding="utf-8")
             _replace(work / "dist", Path(self.root) / STATIC)
 
 
