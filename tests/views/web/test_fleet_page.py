@@ -49,7 +49,7 @@ def test_a_gpu_is_found_by_mouse_and_by_keys(server: Server, open_tab: Open) -> 
     assert tab.page.locator(".racks .node").count() == NODES
     assert tab.page.locator(".cells i").count() == NODES * GPUS
     tab.point_at(".node[data-node='node-001'] i")
-    tab.wait("/node-001 GPU 0: busy · .* use · .* memory/.test(document.querySelector('.fleet-tip').textContent)")
+    tab.wait("/node-001 GPU 0: .+ · .* use · .* memory/.test(document.querySelector('.fleet-tip').textContent)")
     tab.page.focus(".node[data-node='node-001']")
     tab.page.keyboard.press("ArrowRight")
     tab.page.keyboard.press("Enter")
