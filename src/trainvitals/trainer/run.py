@@ -479,7 +479,8 @@ class Run:
 
     def advance(self, step: int) -> None:
         """Steps up to this one are over, though the loop may have logged none of them."""
-        self._step = max(self._step, step)
+        if step > self._step:
+            self._step = step
 
     def event(self, event: str, message: str = "", *, severity: str = "info", **data: Any) -> None:
         """Record an event: a checkpoint, an evaluation, a change of the data."""

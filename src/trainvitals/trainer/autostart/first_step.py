@@ -26,8 +26,9 @@ class Beginning:
         self._given_up = False
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._moments is None or not self._moments.light.active:  # else the run is the same as before
-            self.begin_if_new()
+        if self._moments is not None and self._moments.light.takes(optimizer):
+            return  # the run is the same as before
+        self.begin_if_new()
         if self._moments is not None:
             self._moments.before_step(optimizer, args, kwargs)
 

@@ -17,14 +17,20 @@ class Budget:
         self._share = percent / 100
         self._seconds = self._most = most
         self._paid_at = now
+        self._overdrawn_until = now
 
     def allows(self, now: float) -> bool:
+        if now < self._overdrawn_until:
+            return False
         if not self._share:
             return True
         # What was not used is not saved up for a burst.
         self._seconds = min(self._seconds + (now - self._paid_at) * self._share, self._most)
         self._paid_at = now
-        return self._seconds > 0
+        if self._seconds > 0:
+            return True
+        self._overdrawn_until = now - self._seconds / self._share
+        return False
 
     def spend(self, seconds: float) -> None:
         self._seconds -= seconds

@@ -24,16 +24,19 @@ from trainvitals.trainer.watch.losses import Backward
 if TYPE_CHECKING:
     from trainvitals.trainer.watch.moments import Moments, Observer
 
+CALLS_COST = 5_000
+"""Nanoseconds of a step that its own clocks do not see: calls of our functions, and torch's of our hooks."""
+
 _now = time.perf_counter_ns
 
 
 class LightStep(NamedTuple):
     """A step that is over."""
 
+    number: int
+    epoch: int | None
     marks: StepMarks
     """Without phases."""
-    optimizer: int
-    """Its id."""
     learning_rate: Any
     backwards: list[Backward]
     norms: list[Any]
@@ -48,10 +51,11 @@ class LightSteps:
     def __init__(self, moments: Moments) -> None:
         self.active = False
         self._moments = moments
-        self._observer: Observer | None = None
+        self._observer: Observer
         self._thread = 0
         self._optimizer: weakref.ref[Any] | None = None
-        self._key = 0
+        self.key = 0
+        """The id of the optimizer."""
         self._one_part = False
         self._by_batch = False
         self._iterator: Any = None
@@ -64,6 +68,7 @@ class LightSteps:
         self._backwards: list[Backward] = []
         self._norms: list[Any] = []
         self._cost = 0
+        self._calls = taps.module_calls()
 
     def begin(self, optimizer: weakref.ref[Any], *, one_part: bool, iterator: Any = None) -> None:
         """A step begins, with a batch from `iterator` if there is one. `one_part`: all backwards of a step are of one
@@ -73,11 +78,12 @@ class LightSteps:
         self.active = True
         self._observer = self._moments.observer
         self._thread = get_ident()
-        self._optimizer, self._key = optimizer, id(optimizer())
+        self._optimizer, self.key = optimizer, id(optimizer())
         self._one_part = one_part
         self._by_batch = iterator is not None
         self._iterator, self._data_depth = iterator, int(self._by_batch)
-        taps.mute_calls(muted=True)
+        self._calls = taps.module_calls()
+        self._calls.mute(True)
 
     def end(self) -> None:
         """Give the loop back to `Moments`, in the middle of a step if it is not at its beginning."""
@@ -85,18 +91,17 @@ class LightSteps:
             return
         self.active = False
         taps.replace(self, self._moments)
-        taps.mute_calls(muted=False)
+        self._calls.mute(False)
         iteration = self._moments.iterations.current = Iteration(timing=Timing.WHOLE)
         iteration.batches, iteration.forwards = int(self._by_batch), int(not self._by_batch)
         iteration.backwards, self._backwards = self._backwards, []
         iteration.trained = bool(iteration.backwards) or bool(self._updated_at)
         norms, self._norms = self._norms, []
         if self._updated_at:
-            assert self._observer is not None
             self._observer.go_on(self._learning_rate, norms)
             self._moments.clock.mark(self._updated_at)
-            iteration.updated.add(self._key)
-            iteration.assign_losses(self._key)
+            iteration.updated.add(self.key)
+            iteration.assign_losses(self.key)
         else:
             for norm in norms:
                 self._moments.norm_is_known(norm)
@@ -108,9 +113,11 @@ class LightSteps:
     def follow_call(self, module: Any) -> Moments | None:
         if not self._updated_at or get_ident() != self._thread:
             return None
-        if not module.training or not self._moments.sees(module) or not self._moments.records_gradients():
+        moments = self._moments
+        if not module.training or not moments.sees(module) or not moments.records_gradients():
             return None
-        return self._moments if self._begin_step(by_batch=False) else None
+        self._begin_step(by_batch=False)
+        return None if self.active else moments
 
     def data_begins(self, iterator: Any) -> None:
         if get_ident() != self._thread:
@@ -119,9 +126,10 @@ class LightSteps:
         if self._data_depth > 1:  # a loader inside a loader
             return
         self._iterator = iterator
-        assert self._observer is not None
-        if self._updated_at and self._observer.is_for_training(iterator) and self._begin_step(by_batch=True):
-            self._moments.data_begins(iterator)
+        if self._updated_at and self._observer.is_for_training(iterator):
+            self._begin_step(by_batch=True)
+            if not self.active:
+                self._moments.data_begins(iterator)
 
     def data_ends(self, batch: Any, exhausted: bool) -> None:
         if not self.active:
@@ -129,34 +137,32 @@ class LightSteps:
             return
         if get_ident() != self._thread:
             return
-        self._data_depth = max(self._data_depth - 1, 0)
+        if self._data_depth:
+            self._data_depth -= 1
         if not self._data_depth:
             iterator, self._iterator = self._iterator, None
-            assert self._observer is not None
             if exhausted and self._observer.is_for_training(iterator):
                 self._moments.epoch_ends()
 
-    def _begin_step(self, *, by_batch: bool) -> bool:
-        """End the step that has been made and begin another. Whether `Moments` is to follow it."""
+    def _begin_step(self, *, by_batch: bool) -> None:
+        """End the step that has been made and begin another, which `Moments` follows if this is no longer active."""
         began = _now()
-        observer, moments = self._observer, self._moments
-        assert observer is not None
+        moments = self._moments
         try:
             marks = moments.clock.end_step()
-            observer.write_light(
-                LightStep(marks, self._key, self._learning_rate, self._backwards, self._norms, self._cost)
+            has_time = self._observer.end_light(
+                marks, self._learning_rate, self._backwards, self._norms, self._cost + CALLS_COST
             )
             self._backwards, self._norms, self._updated_at, self._updating = [], [], 0, False
             self._by_batch = by_batch
-            taps.mute_calls(muted=True)
-            if observer.wants_phases():
+            self._calls.quiet = self._calls.alone
+            if has_time:
                 self.end()
                 moments.iterations.current = Iteration()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self.end()
             moments.fail("a short step", error)
         self._cost = _now() - began
-        return not self.active
 
     # -- what every step needs
 
@@ -175,7 +181,7 @@ class LightSteps:
     def backward_ends(self, error: BaseException | None) -> None:
         if not self.active:
             self._moments.backward_ends(error)
-        elif error is not None and self._observer is not None:
+        elif error is not None:
             self._observer.save_memory_summary(error)
 
     def norm_is_known(self, norm: Any) -> None:
@@ -219,4 +225,4 @@ class LightSteps:
             self._updating = False
             self._updated_at = self._moments.clock.now()
             self._learning_rate = optimizer.param_groups[0].get("lr")
-            taps.mute_calls(muted=False)
+            self._calls.quiet = False

@@ -22,6 +22,7 @@ from trainvitals.trainer.watch.losses import Backward, LossNames, LossSum
 from trainvitals.trainer.watch.measures import Measures, Part
 from trainvitals.trainer.watch.moments import Moments
 from trainvitals.trainer.watch.options import Options
+from trainvitals.trainer.watch.stalls import StallWriter
 from trainvitals.trainer.watch.step_writer import FinishedStep, StepLines
 from trainvitals.trainer.watch.subjects import Subjects
 
@@ -57,6 +58,7 @@ class Watch:
         self._phases = Budget(options.budget_percent, time.perf_counter(), most=PHASES_SECONDS)
         self._measures = Measures(options, conditions, self._tell, self._report)
         self._device: Any = None
+        self._elsewhere = False
         self._timer: device.DeviceTimer | None = None
         self._lines = StepLines(run, self._tell)
         self._lines.flops = options.flops_per_step
@@ -64,7 +66,8 @@ class Watch:
         self._counter: Any = None
         self._counting = False
         self._losses = LossNames()
-        self._light: list[tuple[int, int | None, LightStep]] = []
+        self._light: list[LightStep] = []
+        self._stalls = StallWriter(self)
         self._last = run.step
         self._seen = run.step
         self._written = 0
@@ -112,6 +115,7 @@ class Watch:
         if found is None or found == self._device:
             return
         self._device = found
+        self._elsewhere = found.type != "cpu"
         self._timer = device.find_timer(found)
         self.clock.time_device(None if self._timer is None else self._timer.mark)
         if self._lines.peak is None:
@@ -158,7 +162,7 @@ class Watch:
 
     def is_elsewhere(self) -> bool:
         """The model is on another device than a CPU."""
-        return self._device is not None and self._device.type != "cpu"
+        return self._elsewhere
 
     def before_forward(self) -> None:
         self._measures.before_forward(self._subjects)
@@ -216,7 +220,6 @@ class Watch:
         measured = iteration.measured
         if iteration.clip_norm is not None:
             measured.values["gradient_clip_norm"] = iteration.clip_norm
-        self._read_light()
         self._has_source |= iteration.batches > 0
         if self.steps >= FIRST_STEPS:
             self._phases.spend(UNSEEN * max(iteration.cost / 1e9 - measured.seconds, 0.0))
@@ -224,30 +227,43 @@ class Watch:
             self._close_counter()
         # Without a loader, several optimizers' forwards are not micro-batches.
         together = self.moments.iterations.several and not iteration.batches
-        losses = self._add_up(iteration.losses or {0: iteration.backwards}, together=together)
-        self._add_line(
-            iteration.number,
-            iteration.timing,
-            iteration.marks,
-            measured.values,
-            [*measured.scalars(losses).add_to(measured.values), *measured.parts],
-            iteration.shapes,
-            iteration.cost,
-            self._learning_rate,
-            self.moments.epoch,
-        )
+        with self._stalls.lock:
+            self._read_light()
+            losses = self._add_up(iteration.losses or {0: iteration.backwards}, together=together)
+            self._add_line(
+                iteration.number,
+                iteration.timing,
+                iteration.marks,
+                measured.values,
+                [*measured.scalars(losses).add_to(measured.values), *measured.parts],
+                iteration.shapes,
+                iteration.cost,
+                self._learning_rate,
+                self.moments.epoch,
+            )
         self._count_step(iteration.number)
         self._write_if_due(iteration.marks)
 
-    def write_light(self, step: LightStep) -> None:
-        """A step without phases is over. On a CPU its numbers stay as they are and are read later, with many others;
-        a device may compute the next ones in the same place."""
-        self._measures.pass_step()
-        self._light.append((self._choose_number(), self.moments.epoch, step))
-        self._count_step(self._light[-1][0])
-        if self.is_elsewhere() or step.marks.host_end - self._written > WRITE_EVERY:
-            self._read_light()
-            self._write_if_due(step.marks)
+    def end_light(
+        self, marks: StepMarks, learning_rate: Any, backwards: list[Backward], norms: list[Any], cost: int
+    ) -> bool:
+        """A step without phases is over. Whether the one that begins now is to be measured in full. On a CPU its
+        numbers stay as they are and are read later, with many others; a device may compute the next ones in the same
+        place."""
+        run = self._run
+        self._measures.step += 1
+        number = self._last + 1 if self._named is None and run.step == self._seen else self._choose_number()
+        self._light.append(LightStep(number, self.moments.epoch, marks, learning_rate, backwards, norms, cost))
+        self._named, self._last = None, number
+        self.steps += 1
+        run.advance(number)
+        self._seen = run.step
+        if self._elsewhere:
+            with self._stalls.lock:
+                self._read_light()
+        if self._elsewhere or marks.host_end - self._written > WRITE_EVERY:
+            self._write_if_due(marks)
+        return self.wants_phases()
 
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:
         """A step that began without phases has made its update and is followed in full from here on."""
@@ -256,11 +272,19 @@ class Watch:
 
     def _read_light(self) -> None:
         steps, self._light = self._light, []
-        for number, epoch, step in steps:
+        key = self.moments.light.key
+        for step in steps:
             values: dict[str, float] = {}
-            losses = self._add_up({step.optimizer: step.backwards})
-            parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
-            self._add_line(number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, epoch)
+            parts: Sequence[Part] = ()
+            loss = self._losses.read_single(key, step.backwards)
+            if loss is not None and self.options.report and not step.norms:
+                values["loss"] = loss
+            else:
+                losses = self._add_up({key: step.backwards})
+                parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
+            self._add_line(
+                step.number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, step.epoch
+            )
 
     def _add_up(self, losses: dict[int, list[Backward]], *, together: bool = False) -> dict[str, LossSum]:
         if not self.options.report:
@@ -301,7 +325,22 @@ class Watch:
         if marks.host_end - self._written > WRITE_EVERY:
             self._written = marks.host_end
             self._find_device()
+            self._write_out()
+        else:
+            self._stalls.start()
+
+    def _write_out(self) -> None:
+        """Write what has come; nothing is waited for."""
+        with self._stalls.lock:
+            self._read_light()
             self._lines.write_ready()
+
+    def write_stalled(self) -> None:
+        """No step has followed for a while."""
+        try:
+            self._write_out()
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's program, in a thread of ours too
+            self._tell("stalled", f"the last steps could not be written while nothing followed: {error!r:.300}")
 
     def moment_failed(self, where: str, error: Exception) -> None:
         # The hooks stay where they are until the end: torch goes through its list of them at this very moment.
@@ -311,8 +350,7 @@ class Watch:
         """The loop has ended or was interrupted."""
         self._stop_counting()
         self._measures.drop()
-        self._read_light()
-        self._lines.write_ready()
+        self._write_out()
 
     def save_memory_summary(self, error: BaseException) -> None:
         """If memory ran out on the device, keep the allocator's state in `reports/`."""
@@ -353,8 +391,9 @@ class Watch:
                 self.save_memory_summary(exception)
             if self.alive:
                 self.moments.finish()
-            self._read_light()
-            self._lines.finish()
+            with self._stalls.lock:
+                self._read_light()
+                self._lines.finish()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program, at its end
             self._tell("close", f"the last steps could not be written: {error!r:.300}")
         self.remove()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ class Backward(NamedTuple):
     """One call of backward, or one that stands for it."""
 
     loss: Any
-    """A tensor of one element, without its graph."""
+    """A number, or a tensor of one element without its graph that may still be on its way."""
     part: int
     """Number of the micro-batch in its iteration."""
     divisor: float | None
@@ -92,6 +93,13 @@ class LossNames:
         self._names[id(optimizer)] = name if name not in taken else next(n for n in numbered if n not in taken)
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
+    def read_single(self, optimizer: int, backwards: Sequence[Backward]) -> float | None:
+        """`loss` of a step with one backward, as nearly all are, if it has come and nothing is to be added up."""
+        if self._several or self.accumulates or len(backwards) != 1 or optimizer not in self._accumulations:
+            return None
+        loss = backwards[0].loss
+        return loss if isinstance(loss, float) else None
+
     def add_up(self, losses: Mapping[int, Sequence[Backward]], *, together: bool) -> dict[str, LossSum]:
         """By their names, from those by optimizer. `together`: see `Accumulation.add_up`."""
         self._several |= len(losses) > 1
@@ -115,6 +123,7 @@ class LossReader:
         self.with_divisors = True
         """What a loss was divided by matters only where several may make one update."""
         self._unscaled: tuple[Any, Any] | None = None
+        self._tensor = import_module("torch").Tensor
 
     def scaled(self, loss: Any, scaled: Any) -> None:
         """`GradScaler` made `scaled` of it; what is reported is the loss before."""
@@ -124,6 +133,10 @@ class LossReader:
         unscaled, self._unscaled = self._unscaled, None
         if unscaled is not None and unscaled[0] is tensors:
             tensors = unscaled[1]
+        if type(tensors) is self._tensor and tensors.is_cpu and not tensors.ndim and not self.with_divisors:
+            number = tensors.item()  # at once: the program may go on computing in the same place
+            if type(number) is float:
+                return [Backward(number, part, None)]
         return [
             Backward(loss.detach(), part, read_divisor(loss) if self.with_divisors else None)
             for loss in read_losses(tensors)

@@ -46,7 +46,8 @@ class Part(Protocol):
 
 
 class Scalars(NamedTuple):
-    """Single values, as tensors: norms of several optimizers are one norm, losses of several backwards one loss."""
+    """Single values, as numbers or tensors: norms of several optimizers are one norm, losses of several backwards one
+    loss."""
 
     norm_name: str
     norms: Sequence[Any]
@@ -58,7 +59,7 @@ class Scalars(NamedTuple):
     def add_to(self, values: dict[str, float]) -> Sequence[Part]:
         """What is in host memory is added to `values`; else a part is returned that has them when they have come."""
         tensors = self.tensors()
-        if not all(tensor.is_cpu for tensor in tensors):
+        if not all(isinstance(tensor, float) or tensor.is_cpu for tensor in tensors):
             return [ArrivingScalars(self)]
         values |= self.named(map(float, tensors))
         return ()
@@ -81,7 +82,7 @@ class ArrivingScalars:
     def __init__(self, scalars: Scalars) -> None:
         import torch
 
-        tensors = scalars.tensors()
+        tensors = [torch.as_tensor(scalar) for scalar in scalars.tensors()]
         device = next(tensor.device for tensor in tensors if not tensor.is_cpu)
         flat = [tensor.reshape(()).to(device, torch.float32, non_blocking=True) for tensor in tensors]
         self._scalars = scalars
@@ -182,7 +183,8 @@ class Measures:
             "memory_allocated_mb": memory.Growth(conditions.thresholds["gpu_leak_percent"]),
             "host_memory_mb": memory.Growth(conditions.thresholds["host_leak_percent"]),
         }
-        self._step = 0
+        self.step = 0
+        """Steps that were made."""
         # The step at which each is due; the first step is not typical, so what costs more waits for the second.
         self._next: dict[str, float] = {
             "gradients": 0,
@@ -250,7 +252,7 @@ class Measures:
 
     def collect(self, run: Run, number: int) -> Collected:
         """The step is over: what is known of it, and what will be."""
-        self._step += 1
+        self.step += 1
         self._clipped = []
         if not self.costs and not self._norms:
             return Collected({}, (), (), sharded=False)
@@ -283,10 +285,6 @@ class Measures:
         sharded = self._sharded or any(hasattr(norm, "to_local") for norm in norms)
         return Collected(values, (), [plain(norm.detach()) for norm in norms], sharded)
 
-    def pass_step(self) -> None:
-        """A step was made in which nothing was looked at."""
-        self._step += 1
-
     def update_is_skipped(self) -> None:
         """GradScaler threw the gradients away: they were scaled too high, and their norm says nothing."""
         self._clipped = []
@@ -299,13 +297,13 @@ class Measures:
     # -- when
 
     def _is_due(self, name: str) -> bool:
-        if self._step < self._next[name]:
+        if self.step < self._next[name]:
             return False
         return self._budget.allows(time.perf_counter())
 
     def _look(self, name: str, look: Callable[[], None]) -> None:
-        if self._next[name] <= self._step:
-            self._next[name] = self._step + getattr(self.options, f"{name}_every")
+        if self._next[name] <= self.step:
+            self._next[name] = self.step + getattr(self.options, f"{name}_every")
         began = time.perf_counter()
         try:
             with self._no_grad():

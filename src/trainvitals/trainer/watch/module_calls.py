@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from threading import get_ident
 from typing import Any, Protocol
 
 from trainvitals.trainer.tracebacks import drop_frame
@@ -37,29 +38,40 @@ class CallListener(Protocol):
 class ModuleCalls:
     """The attribute of the class. `looks` are for parts of the model, by their id, while it is being called."""
 
-    def __init__(self, listeners: Sequence[CallListener]) -> None:
+    def __init__(self) -> None:
         self.looks: dict[int, Look] = {}
-        self._listeners = listeners
-        self._is_tracing = import_module("torch._C")._get_tracing_state
-        self._compiler = import_module("torch._C._dynamo.eval_frame").get_eval_frame_callback
+        self.quiet = False
+        """Nobody wants to know of any call now: neither a listener nor, inside of a call, a look."""
+        self.alone = False
+        """There is one listener."""
+        self._listeners: Sequence[CallListener] = ()
         self._inside = False
         self._muted = False
-        self._quiet = False
+        self._thread = 0
+
+    def prepare(self) -> None:
+        """torch is there."""
+        self._is_tracing = import_module("torch._C")._get_tracing_state
+        self._compiler = import_module("torch._C._dynamo.eval_frame").get_eval_frame_callback
+
+    def hear(self, listeners: Sequence[CallListener]) -> None:
+        """Tell these from now on."""
+        self._listeners, self.alone = listeners, len(listeners) == 1
 
     def mute(self, muted: bool) -> None:
-        """Tell nobody of calls for now."""
-        self._muted = muted
-        self._quiet = muted or (self._inside and not self.looks)
+        """Tell nobody of calls for now, if there is only one who would be told."""
+        self._muted = muted = muted and self.alone
+        self.quiet = muted or (self._inside and not self.looks)
 
     def __get__(self, module: Any, owner: Any = None) -> Callable[..., Any] | None:
         # First, because torch.compile takes it for a constant: what follows is in no graph and in no guard.
-        if is_compiling() or self._quiet or module is None:
+        if is_compiling() or self.quiet or module is None:
             return None
         # What we do would become a graph, or a part of one.
         if self._compiler() or self._is_tracing():
             return None
         if self._inside:
-            look = self.looks.get(id(module))
+            look = self.looks.get(id(module)) if get_ident() == self._thread else None
             return None if look is None else partial(self._call_part, module, look)
         followers = [follower for listener in self._listeners if (follower := listener.follow_call(module))]
         return partial(self._call, module, followers) if followers else None
@@ -67,7 +79,7 @@ class ModuleCalls:
     def _call(self, module: Any, followers: Sequence[CallFollower], /, *args: Any, **kwargs: Any) -> Any:
         for follower in followers:
             follower.forward_begins(module, args, kwargs)
-        self._inside, self._quiet = True, not self.looks
+        self._inside, self._thread, self.quiet = True, get_ident(), not self.looks
         failure: BaseException | None = None
         look = self.looks.get(id(module))
         try:
@@ -79,7 +91,7 @@ class ModuleCalls:
             drop_frame(error)
             raise
         finally:
-            self._inside, self._quiet = False, self._muted
+            self._inside, self.quiet = False, self._muted
             for follower in followers:
                 follower.forward_ends(failure)
 
@@ -98,10 +110,11 @@ def is_compiling() -> bool:
     return False
 
 
-def wrap_module_calls(listeners: Sequence[CallListener]) -> ModuleCalls:
+def prepare(calls: ModuleCalls) -> None:
+    """torch is there."""
     global is_compiling
     is_compiling = import_module("torch.compiler").is_compiling
     # torch.compile begins no graph in a function of this file of torch: nor shall it in ours, called from there.
     where = inspect.getfile(import_module("torch.nn.modules.module"))
     ModuleCalls.__get__.__code__ = ModuleCalls.__get__.__code__.replace(co_filename=where)
-    return ModuleCalls(listeners)
+    calls.prepare()

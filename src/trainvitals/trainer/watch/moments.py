@@ -26,10 +26,11 @@ from trainvitals.trainer.watch.clock import (
     OPTIMIZER,
     OTHER,
     StepClock,
+    StepMarks,
 )
 from trainvitals.trainer.watch.iteration import Iteration, Iterations, Timing
-from trainvitals.trainer.watch.light_steps import LightStep, LightSteps
-from trainvitals.trainer.watch.losses import LossReader
+from trainvitals.trainer.watch.light_steps import LightSteps
+from trainvitals.trainer.watch.losses import Backward, LossReader
 
 MOST_MARKS = 4096
 """Marks that are kept while nobody observes: a program that only evaluates would collect them for ever."""
@@ -74,7 +75,9 @@ class Observer(Protocol):
     def wants_phases(self) -> bool: ...
     def measure(self, iteration: Iteration) -> None: ...
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None: ...
-    def write_light(self, step: LightStep) -> None: ...
+    def end_light(
+        self, marks: StepMarks, learning_rate: Any, backwards: list[Backward], norms: list[Any], cost: int
+    ) -> bool: ...
     def write(self, iteration: Iteration) -> None: ...
     def interrupted(self) -> None: ...
     def moment_failed(self, where: str, error: Exception) -> None: ...
@@ -102,7 +105,7 @@ class Moments:
         """All backwards of the last iteration were of one batch; None if neither they were nor each of its own."""
         self._parts: dict[int, weakref.ref[Any]] | None = None
         self._thread: int | None = None
-        self._torch = import_module("torch")
+        self.records_gradients: Callable[[], bool] = import_module("torch").is_grad_enabled
         self._cost = 0
         self._trimming = False
         self._begun = False
@@ -186,9 +189,6 @@ class Moments:
             self.epoch += 1
 
     # -- forward and backward
-
-    def records_gradients(self) -> bool:
-        return bool(self._torch.is_grad_enabled())
 
     @_guarded
     def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:

@@ -95,8 +95,13 @@ class Subjects:
         loader = self._loader() if self._loader is not None else None
         if loader is not None and getattr(iterator, "_index_sampler", None) is not loader._index_sampler:
             return False
-        evaluating = self._models and not any(model.training for model in self.models)
-        return not evaluating and bool(import_module("torch").is_grad_enabled())
+        if not self._moments.records_gradients():
+            return False
+        for reference in self._models:
+            model = reference()
+            if model is not None and model.training:
+                return True
+        return not self._models
 
     def find_device(self, optimizer: Any = None) -> Any:
         """Where the first model is now, else what the optimizer trains; None if neither has a parameter."""

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from trainvitals.trainer.tracebacks import drop_frame
-from trainvitals.trainer.watch.module_calls import CallListener, Look, ModuleCalls, wrap_module_calls
+from trainvitals.trainer.watch.module_calls import CallListener, Look, ModuleCalls, prepare
 
 
 class LoopListener(CallListener, Protocol):
@@ -39,23 +39,23 @@ class _Place(NamedTuple):
     wrap: Callable[[Any], Any]
 
 
-_listeners: list[LoopListener] = []
+_listeners: tuple[LoopListener, ...] = ()
+"""Replaced as a whole, so that a call which began with some of them ends with the same ones."""
 _placed: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, original, ours
-_calls: ModuleCalls | None = None
+_calls = ModuleCalls()
 
 
 def listen(listener: LoopListener) -> list[str]:
     """Tell `listener` from now on. What could not be wrapped, in words."""
     refused = [] if _listeners else _place_all()
-    _listeners.append(listener)
-    mute_calls(muted=False)
+    _tell((*_listeners, listener))
+    _calls.mute(False)
     return refused
 
 
 def stop(listener: LoopListener) -> None:
     """Tell it no more; the last one to leave puts torch back as it was."""
-    if listener in _listeners:
-        _listeners.remove(listener)
+    _tell(tuple(other for other in _listeners if other is not listener))
     if not _listeners:
         while _placed:
             owner, attribute, original, ours = _placed.pop()
@@ -65,20 +65,23 @@ def stop(listener: LoopListener) -> None:
 
 def replace(listener: LoopListener, other: LoopListener) -> None:
     """Tell `other` from now on what `listener` was told."""
-    if listener in _listeners:
-        _listeners[_listeners.index(listener)] = other
+    _tell(tuple(other if told is listener else told for told in _listeners))
 
 
-def mute_calls(*, muted: bool) -> None:
-    """Whether the only listener wants to know of no call of a module for now."""
-    if _calls is not None:
-        _calls.mute(muted and len(_listeners) == 1)
+def _tell(listeners: tuple[LoopListener, ...]) -> None:
+    global _listeners
+    _listeners = listeners
+    _calls.hear(listeners)
+
+
+def module_calls() -> ModuleCalls:
+    """Where calls of modules are seen, if torch could be wrapped there."""
+    return _calls
 
 
 def look_at_parts(looks: Mapping[int, Look]) -> None:
     """While the model is being called, show each of these modules, by their id, what it returned; none to stop."""
-    if _calls is not None:
-        _calls.looks = dict(looks)
+    _calls.looks = dict(looks)
 
 
 def _place_all() -> list[str]:
@@ -98,15 +101,14 @@ def _place_all() -> list[str]:
 
 
 def _wrap_calls(_: Any) -> ModuleCalls:
-    global _calls
-    _calls = wrap_module_calls(_listeners)
+    prepare(_calls)
     return _calls
 
 
 def _wrap_next(original: Any) -> Any:
     @functools.wraps(original)
     def __next__(iterator: Any) -> Any:
-        listeners = tuple(_listeners)
+        listeners = _listeners
         for listener in listeners:
             listener.data_begins(iterator)
         batch, exhausted = None, True
@@ -131,7 +133,7 @@ def _wrap_backward(original: Any) -> Any:
     def backward(*args: Any, **kwargs: Any) -> Any:
         if compiler.is_compiling():
             return original(*args, **kwargs)
-        listeners = tuple(_listeners)
+        listeners = _listeners
         tensors = args[0] if args else kwargs.get("tensors")
         for listener in listeners:
             listener.backward_begins(tensors)
@@ -156,7 +158,7 @@ def _wrap_total_norm(original: Any) -> Any:
     def total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
         norm = original(tensors, norm_type, *args, **kwargs)
         if norm_type == 2.0 and not compiler.is_compiling():
-            for listener in tuple(_listeners):
+            for listener in _listeners:
                 listener.norm_is_known(norm)
         return norm
 
@@ -169,7 +171,7 @@ def _wrap_clip(original: Any) -> Any:
     @functools.wraps(original)
     def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
         if not compiler.is_compiling():
-            for listener in tuple(_listeners):
+            for listener in _listeners:
                 listener.norm_is_clipped(max_norm)
         return original(parameters, max_norm, *args, **kwargs)
 
@@ -184,7 +186,7 @@ def _wrap_scale(original: Any) -> Any:
         scaled = original(scaler, outputs)
         if compiler.is_compiling():
             return scaled
-        for listener in tuple(_listeners):
+        for listener in _listeners:
             listener.loss_is_scaled(outputs, scaled)
         return scaled
 
@@ -198,7 +200,7 @@ def _wrap_scaler_step(original: Any) -> Any:
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if compiler.is_compiling():
             return original(scaler, optimizer, *args, **kwargs)
-        listeners = tuple(_listeners)
+        listeners = _listeners
         for listener in listeners:
             listener.scaler_begins(optimizer)
         try:
@@ -224,7 +226,7 @@ def _wrap_grad(original: Any) -> Any:
         derived_again = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
         if derived_again or compiler.is_compiling() or not isinstance(first, parameter):
             return original(outputs, inputs, *args, **kwargs)
-        listeners = tuple(_listeners)
+        listeners = _listeners
         for listener in listeners:
             listener.backward_begins(outputs)
         failure: BaseException | None = None
