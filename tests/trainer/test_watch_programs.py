@@ -72,6 +72,36 @@ for iteration in range(150):
     printed.append(sum(losses))
 end(model)
 """,
+    "an optimizer per parameter that steps inside of backward, a thread that infers": """
+import threading
+from torch.utils.checkpoint import checkpoint
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+def update(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad()
+
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(update)
+over = threading.Event()
+other = nn.Linear(8, 3)
+
+def infer():
+    while not over.is_set():
+        other(X)
+
+thread = threading.Thread(target=infer)
+thread.start()
+for step in range(20):
+    loss = F.cross_entropy(checkpoint(model, X, use_reentrant=False), Y)
+    loss.backward()
+    printed.append(loss.item())
+over.set()
+thread.join()
+end(model)
+""",
     "time_sequence_prediction: a closure": """
 model = nn.Linear(8, 1)
 optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)

@@ -23,10 +23,6 @@ _TRACKERS = {"WandbMetricsLogger": "wandb", "WandbCallback": "wandb", "MlflowCal
 """Callbacks of trackers that report what Keras logs, and their clients."""
 
 
-_TRACKERS = {"WandbMetricsLogger": "wandb", "WandbCallback": "wandb", "MlflowCallback": "mlflow"}
-"""Callbacks of trackers that report what Keras logs, and their clients."""
-
-
 class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Logs a `fit()` to the current run, or starts one with `options` (`project=`, `name=`, `dir=`, any setting).
     `monitor` is the metric whose best value is kept; `mode` is `min`, `max` or `auto`."""

@@ -204,7 +204,6 @@ class Moments:
         if not (module.training and self.records_gradients()):
             clock.enter(OTHER)
             return
-        self._claim_thread()
         if clock.slot != OPTIMIZER and self.iterations.loop_begins_again(batch=False) and self._begin_light():
             self._forward_depth, self._in_forward = 0, False
             return
@@ -409,12 +408,14 @@ class Moments:
     # -- small questions
 
     def _is_foreign_thread(self) -> bool:
-        """Another thread than the one that trains: its phases are not ours. The first to train is the one."""
+        """Another thread than the one that trains: its phases are not ours. The first to call backward is the one: a
+        forward may be inference."""
         return self._thread is not None and self._thread != threading.get_ident()
 
     def _claim_thread(self) -> None:
         if self._thread is None:
             self._thread = threading.get_ident()
+            self._forward_depth, self._in_forward = 0, False  # of another, which is not heard of any more
 
     def _add_size(self, batch: Any) -> None:
         first = batches.find_first(batch)
