@@ -56,7 +56,8 @@ def test_a_step_without_phases_has_its_time_loss_and_learning_rate_and_nothing_i
     written = steps(run)
     assert [line["step"] for line in written] == list(range(30))
     assert [line["loss"] for line in written] == pytest.approx(training.losses)
-    assert "forward_time" in written[1] and "gradient_norm" in written[1]
+    # The first look is never refused; a busy machine may make it so long that the second is.
+    assert "forward_time" in written[1] and "gradient_norm" in written[0]
     assert set(written[-2]) == {"timestamp", "step", "batch_time", "loss", "learning_rate", "watch_time"}
 
 
