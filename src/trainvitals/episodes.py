@@ -366,28 +366,32 @@ class _Shifts(_Scale):
 
 # -- a loss that rose
 
-RISE_SCALES = (1, 5)
 RISE_BLOCKS = 5
 """Blocks that are looked at together ..."""
 RISE_FEWEST = 8
 """... and as many values at least."""
-RISE_HELD = 8
+RISE_HELD = 6
 """Blocks in a row in which it is high before it is named."""
 RISE_HISTORY = 60
 """Changes from window to window that say what is usual."""
-RISE_CLEAR = 7.0
+RISE_LAGS = (1, 2)
+"""Windows between which these changes are."""
+RISE_CLEAR = 6.5
 """Times the noise by which a rise must exceed it ..."""
 RISE_UNUSUAL = 1.5
 """... and times the highest from which the value came back ..."""
-RISE_FALLEN = 0.01
+RISE_FALLEN = 0.004
 """... and share of how far the value has fallen."""
 RISE_BACK = 0.5
 """By this share of what is a rise it has come back: it is recovering."""
 RISE_STRADDLING = 0.05
 """Share of windows with values of both signs from which on it goes around zero."""
-RISE_RECENT = 4
-"""Windows within which the larger half of a rise took place. A value that is as high for longer is so as a rule, such
+RISE_RECENT = {1: 4, 5: 3}
+"""By scale: windows within which the larger half of a rise took place. A value that is as high for longer is so as a rule, such
 as that of a generator whose discriminator has learnt."""
+RISE_FROM_START = 0.4
+"""Share of the steps so far: a value that never fell and rises since then has not learnt anything that it could lose,
+such as that of a generator whose discriminator learns."""
 EXPLODED = 5.0
 """Times where the run began."""
 
@@ -396,7 +400,7 @@ class RiseJudge(Judge["_Rises"]):
     """Where a value that should fall rose by `share` of its best and stays there."""
 
     def __init__(self, share: float) -> None:
-        super().__init__([_Rises(blocks, share) for blocks in RISE_SCALES])
+        super().__init__([_Rises(blocks, share) for blocks in RISE_RECENT])
 
     def is_known(self, episode: Episode, scale: _Rises) -> bool:
         return any(other.overlaps(episode) for other in self.episodes)
@@ -419,11 +423,13 @@ class _Rises(_Scale):
         super().__init__(blocks)
         self._share = share
         self._fewest = RISE_FEWEST * blocks
+        self._recent = RISE_RECENT[blocks]
         self._pieces: deque[tuple[float, Sequence[float]]] = deque(maxlen=max(RISE_BLOCKS, RISE_FEWEST))
         """The first step and the values of those that are looked at."""
         self._start = math.nan
+        self._first = 0.0
         self._windows: deque[_Window] = deque(maxlen=10 * RISE_HISTORY)
-        self._changes: deque[float] = deque(maxlen=RISE_HISTORY)
+        self._changes = [deque[float](maxlen=RISE_HISTORY) for _ in RISE_LAGS]
         self._between = 0.0
         self._count = 0
         self._best = math.inf
@@ -444,6 +450,7 @@ class _Rises(_Scale):
         first, last = blocks[0].steps[0], blocks[-1].last
         values = blocks[0].values if len(blocks) == 1 else [block.middle for block in blocks]
         if math.isnan(self._start):
+            self._first = first
             self._start = _middle(sorted(blocks[0].values[:3]))
         self._pieces.append((first, values))
         apart = max(RISE_BLOCKS, -(-self._fewest // len(values)))
@@ -457,14 +464,17 @@ class _Rises(_Scale):
         if self._lasting is not None:
             self._follow(window, last)
         else:
+            self._learn_peaks(window.middle, _middle(sorted(values)) if len(blocks) >= RISE_BLOCKS else window.middle)
             self._compare(window, ordered, last, apart)
 
     def _measure(self, centre: float, ordered: Sequence[float], apart: int) -> _Window:
         middle, count = _middle(ordered), len(ordered)
-        if self._count > apart:
-            self._changes.append(middle - self._windows[-apart].middle)
-            if self._count % 5 == 0 and len(self._changes) >= 3:
-                self._between = _scale(self._changes) / math.sqrt(2)
+        for lag, changes in zip(RISE_LAGS, self._changes, strict=True):
+            if self._count > lag * apart:
+                changes.append(middle - self._windows[-lag * apart].middle)
+        if self._count % 5 == 0 and len(self._changes[0]) >= 3:
+            # A value that wanders lies off by more the longer it does.
+            self._between = max(_scale(changes) for changes in self._changes if len(changes) >= 3) / math.sqrt(2)
         inside = (ordered[int(0.84 * count)] - ordered[int(0.16 * count)]) / 2 * 1.25 / math.sqrt(count)
         window = _Window(centre, middle, max(self._between, inside))
         self._windows.append(window)
@@ -480,8 +490,6 @@ class _Rises(_Scale):
 
     def _compare(self, window: _Window, ordered: Sequence[float], last: float, apart: int) -> None:
         middle = window.middle
-        self._best = min(self._best, middle)
-        self._learn_peaks(middle)
         # What is judged does not set its own bar: the noise known two windows ago.
         noise = self._windows[-min(2 * apart + 1, len(self._windows))].noise
         noise = max(noise, 1e-12 + FLOOR / 2 * abs(middle))
@@ -509,24 +517,30 @@ class _Rises(_Scale):
             return
         base = min(self._best, start) if exploded else self._best
         rise = middle - base
-        if not exploded and all(other.middle > base + rise / 2 for other in self._latest(RISE_RECENT * apart)):
-            self._best = min(other.middle for other in self._latest(RISE_RECENT * apart))
+        if not exploded and all(other.middle > base + rise / 2 for other in self._latest(self._recent * apart)):
+            self._best = min(other.middle for other in self._latest(self._recent * apart))
             self._held, self._peak = 0, 0.0
+            if rise > self._usual_peak:
+                self._usual_peak, self._usual_best = rise, self._best
             return
         low = next((other for other in reversed(self._windows) if other.middle <= base + rise / 5), None)
         since = low.centre if low is not None else self._windows[0].centre if not exploded else 0.0
+        if not exploded and start - base < rise / 2 and since - self._first < RISE_FROM_START * (last - self._first):
+            return
         self.found.append(Episode(int(since), int(last), None, base, middle, rise / noise))
         self._lasting = base + limit / 2
 
     def _latest(self, count: int) -> list[_Window]:
         return list(self._windows)[-count:]
 
-    def _learn_peaks(self, middle: float) -> None:
-        """A value that wanders up and comes back may do so again. Once the best is lower by as much, it is another."""
+    def _learn_peaks(self, middle: float, newest: float) -> None:
+        """A value that wanders up and comes back may do so again. Once the best is lower by as much, it is another.
+        `newest` is the middle of the newest part: of a jump that falls again, a long window sees little."""
+        self._best = min(self._best, middle)
         if self._usual_best - self._best > self._usual_peak:
             self._usual_peak = 0.0
         above = middle - self._best
-        self._peak = max(self._peak, above)
+        self._peak = max(self._peak, above, newest - self._best)
         if above < self._peak / 2:
             if self._peak > self._usual_peak:
                 self._usual_peak, self._usual_best = self._peak, self._best
