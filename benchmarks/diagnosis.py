@@ -84,6 +84,8 @@ class Options(NamedTuple):
     shuffled_labels: bool = False
     jump: float = 1.0
     """Times the learning rate from AT on."""
+    resumed: bool = False
+    """At AT the schedule begins again: its state was not restored."""
     nan_at: int | None = None
     frozen: bool = False
     kill_units: bool = False
@@ -95,7 +97,7 @@ class Options(NamedTuple):
 
 
 def rate_at(options: Options, step: int) -> float:
-    share = step / options.steps
+    share = (step - AT if options.resumed and step >= AT else step) / options.steps
     shape = {
         "constant": 1.0,
         "warm-up": min(1.0, (step + 1) / 200),
@@ -310,6 +312,7 @@ FAULTS: dict[str, Fault] = {
     "learning rate x 500": Fault("lr.too_high", 0, learned(rate=1.0), DIVERGED | STUCK),
     "learning rate / 10,000": Fault("lr.too_low", 0, learned(rate=2e-7), STUCK),
     "learning rate x 100 at a step": Fault("lr.jump", AT, learned(jump=100.0), DIVERGED | STUCK | {"loss.nonfinite"}),
+    "schedule begins again": Fault("lr.jump", AT, learned(schedule="cosine", resumed=True), DIVERGED),
     "labels shuffled": Fault("loss.never_learns", 0, learned(shuffled_labels=True), STUCK),
     "NaN at a step": Fault("loss.nonfinite", AT, learned(nan_at=AT), frozenset({"grad.nonfinite", "loss.overfit"})),
     "frozen layer": Fault("grad.vanish", None, learned(frozen=True), frozenset({"loss.plateau"})),
@@ -355,8 +358,26 @@ def healthy(seed: int) -> Iterator[tuple[str, Made]]:
     others |= {
         f"curve, {shape}": lambda s=shape: curves.varied(seed, s, 0.3) for shape in curves.SHAPES if shape != "bump"
     }  # type: ignore[misc]
+    others |= {"generator's loss": lambda: generator_loss(seed), "harder in stages": lambda: in_stages(seed)}
     for name, make in others.items():
         yield name, paced(seed, [{"step": step, **row} for step, row in enumerate(make())], _evaluates)
+
+
+def generator_loss(seed: int) -> list[Row]:
+    """Rises from the start while the discriminator learns, then wanders."""
+    random = np.random.default_rng([seed, 4])
+    wandering, rows = 0.0, []
+    for step in range(STEPS):
+        wandering = 0.98 * wandering + 0.016 * random.normal()
+        rows.append({"loss": 1.4 - 0.6 * math.exp(-step / 300) + wandering + 0.05 * random.normal()})
+    return rows
+
+
+def in_stages(seed: int) -> list[Row]:
+    """A harder task every 500 steps: the loss jumps, falls again and ends a little higher."""
+    random = np.random.default_rng([seed, 5])
+    levels = (1 + 0.75 * math.exp(-(step % 500) / 110) + 0.12 * (step // 500) for step in range(STEPS))
+    return [{"loss": level * (1 + 0.03 * random.normal())} for level in levels]
 
 
 def _evaluates(step: int, row: Row, random: np.random.Generator) -> None:

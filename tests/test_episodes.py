@@ -172,3 +172,40 @@ def test_what_was_named_stays_named(find: Find) -> None:
 def test_odd_series_are_no_trouble(find: Find, values: list[float]) -> None:
     with np.errstate(all="raise", under="ignore"):
         assert find(curve(np.array(values))) == []
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_loss_that_never_fell_and_rises_from_the_start_does_not_diverge(every: int) -> None:
+    """As that of a generator while its discriminator learns."""
+    random = np.random.default_rng(3)
+    values = 1.4 - 0.6 * np.exp(-np.arange(4000) / 300) + random.normal(0, 0.05, 4000)
+    assert rises(curve(values, every)) == []
+    values[2500:] *= 2
+    (found,) = rises(curve(values, every))
+    assert abs(found.since - 2500) <= 60
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_jump_that_is_learned_again_is_no_divergence_though_the_new_task_is_harder(every: int) -> None:
+    step = np.arange(3500)
+    values = 1 + 0.75 * np.exp(-(step % 700) / 150) + 0.15 * (step // 700)
+    values *= 1 + np.random.default_rng(4).normal(0, 0.03, 3500)
+    assert [found for found in rises(curve(values, every)) if found.until is None] == []
+
+
+def test_a_rise_of_a_fifth_is_named_within_200_steps() -> None:
+    random = np.random.default_rng(5)
+    values = 2 + 3 * (1 + np.arange(3000) / 20) ** -0.5
+    values[1800:] *= 1 + 0.2 * np.minimum(np.arange(1200) / 150, 1)
+    (found,) = rises(curve(values * (1 + random.normal(0, 0.03, 3000))))
+    assert abs(found.since - 1800) <= 60 and found.named_at <= 2000
+
+
+def test_a_spike_in_a_loss_far_below_its_start_is_found() -> None:
+    values = (0.001 + 0.05 * (1 + np.arange(3000) / 20) ** -0.7) * np.exp(
+        np.random.default_rng(6).normal(0, 0.05, 3000)
+    )
+    assert spikes(curve(values)) == []
+    values[2000:2003] *= 2.5
+    (found,) = spikes(curve(values))
+    assert found.since == 2000

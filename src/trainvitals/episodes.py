@@ -200,6 +200,8 @@ LEAST_BLOCKS = 4
 """... and blocks."""
 CLEAR = 8.0
 """Standard errors by which a change must exceed the noise."""
+JUST = 0.9
+"""Of a change that is just large enough: noise shows less of it half of the time."""
 FIRST_VALUES = 10
 """Values at the beginning that are not looked at: compilation, caches, the first batches."""
 HISTORY = 1000
@@ -325,7 +327,7 @@ class _Shifts(_Scale):
         level = self._level
         step = _middle(sorted(self._changed)) - level
         error = self._noise * math.sqrt(1 / len(self._changed) + 1 / min(len(self._usual), REFERENCE))
-        if abs(step) < self._least or abs(step) < CLEAR * error:
+        if abs(step) < JUST * self._least or abs(step) < CLEAR * error:
             return
         since = self._find_start(step)
         self._usual, self._changed = self._changed, []
@@ -387,8 +389,8 @@ RISE_BACK = 0.5
 RISE_STRADDLING = 0.05
 """Share of windows with values of both signs from which on it goes around zero."""
 RISE_RECENT = {1: 4, 5: 3}
-"""By scale: windows within which the larger half of a rise took place. A value that is as high for longer is so as a rule, such
-as that of a generator whose discriminator has learnt."""
+"""Blocks of each scale, and windows within which the larger half of a rise took place. A value that is high for longer
+is so as a rule, such as that of a generator whose discriminator has learnt."""
 RISE_FROM_START = 0.4
 """Share of the steps so far: a value that never fell and rises since then has not learnt anything that it could lose,
 such as that of a generator whose discriminator learns."""
@@ -456,10 +458,10 @@ class _Rises(_Scale):
         apart = max(RISE_BLOCKS, -(-self._fewest // len(values)))
         if len(self._pieces) < apart:
             return
-        pieces = list(self._pieces)[-apart:]
+        pieces = self._pieces if len(self._pieces) == apart else list(self._pieces)[-apart:]
         ordered = sorted(chain.from_iterable(values for _, values in pieces))
         self._count += 1
-        self._straddling += ordered[0] < 0 < ordered[-1] or any(block.both_signs for block in blocks)
+        self._straddling += ordered[0] < 0 < ordered[-1] or (len(blocks) > 1 and any(b.both_signs for b in blocks))
         window = self._measure((pieces[0][0] + last) / 2, ordered, apart)
         if self._lasting is not None:
             self._follow(window, last)
@@ -472,7 +474,7 @@ class _Rises(_Scale):
         for lag, changes in zip(RISE_LAGS, self._changes, strict=True):
             if self._count > lag * apart:
                 changes.append(middle - self._windows[-lag * apart].middle)
-        if self._count % 5 == 0 and len(self._changes[0]) >= 3:
+        if self._count % (5 if self._count < RISE_HISTORY else 15) == 0 and len(self._changes[0]) >= 3:
             # A value that wanders lies off by more the longer it does.
             self._between = max(_scale(changes) for changes in self._changes if len(changes) >= 3) / math.sqrt(2)
         inside = (ordered[int(0.84 * count)] - ordered[int(0.16 * count)]) / 2 * 1.25 / math.sqrt(count)
@@ -523,9 +525,13 @@ class _Rises(_Scale):
             if rise > self._usual_peak:
                 self._usual_peak, self._usual_best = rise, self._best
             return
-        low = next((other for other in reversed(self._windows) if other.middle <= base + rise / 5), None)
+        # Dated by what it was lately, if it had been up a little for long.
+        lately = max(base, min(other.middle for other in self._latest(2 * self._recent * apart)))
+        edge = base + rise / 5 if exploded else lately + (middle - lately) / 5
+        low = next((other for other in reversed(self._windows) if other.middle <= edge), None)
         since = low.centre if low is not None else self._windows[0].centre if not exploded else 0.0
-        if not exploded and start - base < rise / 2 and since - self._first < RISE_FROM_START * (last - self._first):
+        early = since - self._first < RISE_FROM_START * (last - self._first) and start - base < rise / 2
+        if not exploded and early and all(other.middle > base + rise / 2 for other in self._latest(RISE_HELD + 2)):
             return
         self.found.append(Episode(int(since), int(last), None, base, middle, rise / noise))
         self._lasting = base + limit / 2
@@ -541,7 +547,7 @@ class _Rises(_Scale):
             self._usual_peak = 0.0
         above = middle - self._best
         self._peak = max(self._peak, above, newest - self._best)
-        if above < self._peak / 2:
+        if max(above, newest - self._best) < self._peak / 2:
             if self._peak > self._usual_peak:
                 self._usual_peak, self._usual_best = self._peak, self._best
             self._peak = above

@@ -508,3 +508,51 @@ def test_slow_steps_name_what_they_coincide_with_and_where_the_time_goes() -> No
 def test_a_rank_0_that_is_always_a_little_slower_does_more_than_the_others() -> None:
     finding = find(healthy(rank_steps=ranks(slow=0, factor=1.18)), "straggler.rank_zero")
     assert finding.severity == "info" and finding.subject == "rank 0"
+
+
+def test_spikes_that_are_far_apart_are_told_one_by_one() -> None:
+    loss = 2 + 2 * np.exp(-np.arange(STEPS) / 300) + np.random.default_rng(7).normal(0, 0.03, STEPS)
+    loss[[700, 2200]] += 2.0, 3.0
+    found = [
+        item for item in diagnose(with_curves(loss=by_step(loss)), CONDITIONS).findings if item.rule == "loss.spike"
+    ]
+    assert sorted((item.step, item.named_at, item.severity) for item in found) == [
+        (700, 700, "info"),
+        (2200, 2200, "info"),
+    ]
+
+
+def test_a_schedule_that_begins_again_too_early_is_told() -> None:
+    step = np.arange(STEPS)
+    rate = 0.5e-3 * (1 + np.cos(np.pi * step / STEPS)) + 1e-6
+    rate[1800:] = rate[: STEPS - 1800]
+    found = find(with_curves(learning_rate=by_step(rate)), "lr.jump")
+    assert (found.step, found.named_at, found.severity) == (1800, 1800, "info")
+
+
+def test_a_plateau_is_known_when_it_has_lasted_as_long_as_the_fall() -> None:
+    step = np.arange(6000)
+    loss = 3 * (1 + np.minimum(step, 2000) / 500) ** -0.5 * (1 + np.random.default_rng(2).normal(0, 0.02, 6000))
+    found = find(with_curves(loss=by_step(loss)), "loss.plateau")
+    assert found.step is not None and abs(found.step - 2000) <= 400
+    assert found.named_at is not None and 3500 <= found.named_at <= 5500
+    before = Curve(np.arange(3000.0), loss[:3000])
+    assert "loss.plateau" not in rules(diagnose(with_curves(loss=before), CONDITIONS))
+
+
+def test_evaluations_that_vary_are_no_overfitting() -> None:
+    random = np.random.default_rng(1)
+    at = np.arange(100.0, STEPS, 100)
+    lucky = np.clip(1.6 + random.normal(0, 0.08, len(at)), 1.45, 1.75)
+    lucky[-3:] = 1.65
+    assert "loss.overfit" not in rules(diagnose(with_curves(val_loss=Curve(at, lucky)), CONDITIONS))
+
+
+def test_slow_steps_say_when_they_were_known_and_evaluations_are_no_warning() -> None:
+    times = STEP_TIME.copy()
+    times[99::100] *= 15
+    slow = find(with_curves(batch_time=by_step(times)), "step.periodic")
+    assert slow.severity == "warning" and slow.step in (99, 199)
+    assert slow.named_at == slow.step + 700  # the eighth
+    evaluated = replace(with_curves(batch_time=by_step(times)), moments={"evaluation": np.arange(99.0, STEPS, 100)})
+    assert find(evaluated, "step.periodic").severity == "info"

@@ -7,6 +7,7 @@ they count as fewer than they are. Where there are several seeds, the noise is w
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,10 @@ DENSE = 8
 """Values in the stretch from which on they show their own noise; fewer, such as evaluations, take it from the curve."""
 MEANS = 60
 """Into how many means many values are taken together, so that a long memory of the noise is seen too."""
+LAGS = (1, 2, 4)
+"""Distances at which the roughness of a curve is compared."""
+LIKENESSES = tuple(step / 50 for step in range(50))
+NOISE_VALUES = 200
 LEAST_FREEDOM = 2.0
 """Of many values, however alike neighbours are."""
 FAR_APART = 0.5
@@ -180,11 +185,12 @@ def _levels(curves: Sequence[XY], begin: float, end: float, all_curves: Sequence
 
 def _level(curve: XY, stretch: XY, places: Floats) -> Level:
     x, y = stretch
+    noise = _noise(*curve)
     if len(y) < DENSE:
         value = float(np.interp(places, *curve).mean())
-        noise, freedom = _noise(*curve)
-        error = None if noise is None else max(noise, FLOOR * abs(value)) / math.sqrt(max(len(y), 1))
-        return Level(value, error, freedom)
+        error = None if noise is None else noise.error_of(len(y), FLOOR * abs(value))
+        return Level(value, error, noise.freedom if noise is not None else 0.0)
+    few = len(y) < MEANS
     size = -(-len(y) // MEANS)
     count = len(y) // size
     x, y = (part[len(part) - count * size :].reshape(count, size).mean(axis=1) for part in (x, y))
@@ -192,6 +198,9 @@ def _level(curve: XY, stretch: XY, places: Floats) -> Level:
     # The line took two of the independent values that the mean square of what is left would need.
     freedom = max(detrended_size(residuals) - 2, LEAST_FREEDOM)
     error = math.sqrt(float((residuals * residuals).mean()) / freedom)
+    if few and noise is not None:
+        # A few neighbours look independent: what came before them shows how alike they are.
+        error, freedom = max(error, noise.error_of(count)), min(freedom, max(noise.freedom, LEAST_FREEDOM))
     return Level(float(y.mean()) + slope * float(places.mean() - x.mean()), error, freedom)
 
 
@@ -204,27 +213,60 @@ def _detrend(x: Floats, y: Floats) -> tuple[float, Floats]:
     return slope, np.where(np.abs(residuals) <= ROUNDING * np.abs(y).max(), 0.0, residuals)
 
 
-def _noise(x: Floats, y: Floats) -> tuple[float | None, float]:
-    """The standard deviation around the trend at the end of the curve, and its degrees of freedom; None for fewer than
-    three values. The last half of the curve shows it."""
-    start = min(len(y) // 2, max(len(y) - DENSE, 0))
-    x, y = x[start:], y[start:]
+class _Noise(NamedTuple):
+    """What the values around the trend at the end of a curve are like."""
+
+    deviation: float
+    likeness: float
+    """Of neighbours: their correlation."""
+    freedom: float
+    """Degrees of freedom of `deviation`."""
+
+    def error_of(self, count: int, least: float = 0.0) -> float:
+        """The standard error of the mean of so many neighbours."""
+        worth = max(count * (1 - self.likeness) / (1 + self.likeness), 1.0)
+        return max(self.deviation, least) / math.sqrt(worth)
+
+
+def _noise(x: Floats, y: Floats) -> _Noise | None:
+    """None for fewer than three values. The last half of the curve shows how large it is, all of it how alike
+    neighbours are."""
+    x, y = x[-NOISE_VALUES:], y[-NOISE_VALUES:]
     if len(y) < 3:
-        return None, 0.0
-    noise = _roughness(x, y)
+        return None
+    start = min(len(y) // 2, max(len(y) - DENSE, 0))
+    noise = _roughness(x[start:], y[start:])
+    scaled = y
     if y.min() > 0:  # a curve that still falls steeply is straighter on a logarithmic scale
-        noise = min(noise, _roughness(x, np.log(y)) * float(y[-1]))
+        scaled = np.log(y)
+        noise = min(noise, _roughness(x[start:], scaled[start:]) * float(y[-1]))
+    likeness = _likeness([_roughness(x, scaled, lag) for lag in LAGS if len(y) > 4 * lag])
     # Neighbouring triples overlap: they are worth about half of as many independent values (18/35).
-    return noise, max((len(y) - 2) * 18 / 35, 1.0)
+    return _Noise(noise / math.sqrt(_seen(likeness)), likeness, max((len(y) - start - 2) * 18 / 35, 1.0))
 
 
-def _roughness(x: Floats, y: Floats) -> float:
-    """A standard deviation from how far each value is off the line between its neighbours (Gasser, Sroka and
-    Jennen-Steinmetz 1986)."""
-    spans = x[2:] - x[:-2]
-    left = np.divide(x[2:] - x[1:-1], spans, out=np.full(len(spans), 0.5), where=spans > 0)
-    off = left * y[:-2] + (1 - left) * y[2:] - y[1:-1]
+def _roughness(x: Floats, y: Floats, lag: int = 1) -> float:
+    """A standard deviation from how far each value is off the line between two others, `lag` before and after it
+    (Gasser, Sroka and Jennen-Steinmetz 1986)."""
+    spans = x[2 * lag :] - x[: -2 * lag]
+    left = np.divide(x[2 * lag :] - x[lag:-lag], spans, out=np.full(len(spans), 0.5), where=spans > 0)
+    off = left * y[: -2 * lag] + (1 - left) * y[2 * lag :] - y[lag:-lag]
     return math.sqrt(float((off * off / (left * left + (1 - left) * (1 - left) + 1)).mean()))
+
+
+def _seen(likeness: float) -> float:
+    """Share of the variance that the roughness sees, where neighbours are alike: each is close to the line between."""
+    return max(1 - 4 / 3 * likeness + likeness * likeness / 3, 1e-3)
+
+
+def _likeness(noises: Sequence[float]) -> float:
+    """How alike neighbours are, from how much rougher a curve is at twice the distance."""
+    found = []
+    for lag, (near, far) in zip(LAGS, itertools.pairwise(noises), strict=False):
+        ratio = min(max((far / near) ** 2 if near else 1.0, 1.0), 2.0)
+        fits = [abs(_seen(like ** (2 * lag)) / _seen(like**lag) - ratio) for like in LIKENESSES]
+        found.append(LIKENESSES[fits.index(min(fits))])
+    return float(np.mean(found)) if found else 0.0
 
 
 def _join(levels: Sequence[Level]) -> Level:

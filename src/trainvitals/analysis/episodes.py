@@ -44,6 +44,9 @@ SPIKE_LEAST_WINDOW = 20
 """... and at least as many."""
 SPIKE_FEWEST = 30
 SPIKE_SHARE = 0.12
+SPIKE_FACTOR = 0.5
+SPIKE_NEAR_ZERO = 0.003
+"""Share of where the run was farthest off below which a loss is zero, and its jumps are nothing."""
 
 
 def find_spikes(curve: Curve, deviations: float) -> list[Episode]:
@@ -59,7 +62,11 @@ def find_spikes(curve: Curve, deviations: float) -> list[Episode]:
     bar = np.maximum(deviations, 1.5 * _usual_heights(height))
     few = SPIKE_FEWEST + np.arange(len(y)) < 4 * SPIKE_FEWEST
     # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was farthest off.
-    tall = y - level > SPIKE_SHARE * np.maximum.accumulate(np.abs(level))
+    farthest = np.maximum.accumulate(np.abs(level))
+    tall = y - level > SPIKE_SHARE * farthest
+    # What is not large is one only if nothing like it could come of the noise.
+    near_zero = np.abs(level) < SPIKE_NEAR_ZERO * farthest
+    tall |= (height > 1.5 * bar) & (y - level > SPIKE_FACTOR * np.abs(level)) & ~near_zero
     high = np.flatnonzero((height > np.where(few, 2 * bar, bar)) & tall)
     if not len(high):
         return []

@@ -12,7 +12,7 @@ import numpy as np
 from trainvitals.analysis.episodes import find_rises
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.metric_sense import is_share
-from trainvitals.analysis.robust import scale_of
+from trainvitals.analysis.robust import holding_since, scale_of
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
 
@@ -26,6 +26,7 @@ BEGINNING = 20
 """Values that show where the loss began."""
 SOON = 0.1
 """Share of a run after which a loss is no longer that of an untrained model."""
+FEWEST_SWINGS = 5
 SCALE_WINDOW = 200
 """Steps within which the halvings of a loss scale are counted."""
 _LOSS_SCALE = re.compile(r"(^|[^a-z])(loss|grad|amp|gradscaler|scaler)_?(scale|scaler)([^a-z]|$)")
@@ -44,7 +45,11 @@ class _Progress:
         self.now = float(np.median(last))
         noise = scale_of(last) * 1.25 * (1 / BEGINNING + 1 / len(last)) ** 0.5
         self.gain = (self.start - self.now) / abs(self.start) if self.start else 0.0
-        self.is_noise = abs(self.start - self.now) < 3 * noise
+        self._is_noise = abs(self.start - self.now) < 3 * noise
+
+    def is_none(self, limit: float) -> bool:
+        """Whether it is where it began, within that share of it or the noise."""
+        return abs(self.gain) < limit or self._is_noise
 
 
 def _progress_of(measured: Measurements, conditions: Conditions, after: float = 0.0) -> _Progress:
@@ -58,9 +63,12 @@ def _progress_of(measured: Measurements, conditions: Conditions, after: float = 
 def detect_never_learns(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss is where it began. At chance it may be where it soon came to: what is untrained is worse than that."""
     flat = _find_flat_share(measured)
-    progress = _progress_of(measured, conditions, after=SOON if flat is not None else 0.0)
-    if abs(progress.gain) >= conditions.thresholds["never_learns_gain"] and not progress.is_noise:
+    after = SOON if flat is not None else 0.0
+    progress = _progress_of(measured, conditions, after)
+    limit = conditions.thresholds["never_learns_gain"]
+    if not progress.is_none(limit):
         return []  # it fell, or it rose: that is a divergence
+    loss = measured.need("loss").finite()
     evidence = [f"median loss: {show(progress.start)} at the beginning, {show(progress.now)} now"]
     if flat is not None:
         evidence.append(f"{flat[0]} stays at {show(flat[1])}")
@@ -73,6 +81,11 @@ def detect_never_learns(measured: Measurements, conditions: Conditions) -> list[
             tuple(evidence),
             conditions["never_learns"].advice,
             step=0,
+            named_at=holding_since(
+                loss.x,
+                conditions.thresholds["never_learns_steps"],
+                lambda count: _Progress(Curve(loss.x[:count], loss.y[:count]), after).is_none(limit),
+            ),
             values={"gain": progress.gain},
         )
     ]
@@ -253,7 +266,7 @@ def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[F
             np.minimum(np.abs(change[1:]), np.abs(change[:-1])) >= limits["oscillation_swing"]
         )
         share = float(turns.mean())
-        if share >= limits["oscillation_percent"] / 100 and turns.sum() >= 5:
+        if share >= limits["oscillation_percent"] / 100 and turns.sum() >= FEWEST_SWINGS:
             first = int(curve.x[int(turns.argmax()) + 1])
             swing = float(np.median(np.abs(change[1:][turns])))
             return [
@@ -264,6 +277,7 @@ def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[F
                     (f"in {percent(share)} of {len(curve.y)} evaluations",),
                     conditions["oscillation"].advice,
                     step=first,
+                    named_at=int(curve.x[int(np.flatnonzero(turns)[FEWEST_SWINGS - 1]) + 2]),
                     values={"share": share, "swing": swing},
                 )
             ]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trainvitals.analysis.findings import Finding, Measurements
+from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements
 from trainvitals.analysis.wording import show
 from trainvitals.conditions import Conditions
 
 FEWEST = 20
 """Values before which nothing is judged: a warmup begins with large factors."""
+RESTARTED = 0.12
+"""A schedule that restarts begins again when the rate has come down below this share of its peak."""
+BACK = 1.5
+"""Times the last value: a rate that goes back up by as much at once ..."""
+NEAR_PEAK = 0.8
+"""... to this share of its peak."""
 CALM = 5
 """Values before a jump in which the rate hardly changed."""
 
@@ -28,7 +35,7 @@ def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]
     jumps = np.flatnonzero((ratio > factor) & (y[1:] > 1.5 * highest) & steady)
     jumps = jumps[jumps >= FEWEST - 1]
     if not len(jumps):
-        return []
+        return _find_restart(rate, ratio, highest, steady, conditions)
     place = int(jumps[0])
     step = int(x[place + 1])
     return [
@@ -37,6 +44,32 @@ def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]
             "warning",
             f"The learning rate jumped from {show(y[place])} to {show(y[place + 1])} at step {step:,}",
             (f"{ratio[place]:.3g} times as high within {int(x[place + 1] - x[place]):,} steps, above any before",),
+            conditions["learning_rate_jumped"].advice,
+            step=step,
+            named_at=step,
+            values={"before": float(y[place]), "after": float(y[place + 1])},
+        )
+    ]
+
+
+def _find_restart(
+    rate: Curve, ratio: Floats, highest: Floats, steady: NDArray[np.bool_], conditions: Conditions
+) -> list[Finding]:
+    """A schedule that begins again before it has come down: as where a run was resumed without its state."""
+    x, y = rate
+    back = (ratio > BACK) & (y[1:] > NEAR_PEAK * highest) & (y[:-1] > RESTARTED * highest) & steady
+    places = np.flatnonzero(back)
+    places = places[places >= FEWEST - 1]
+    if not len(places):
+        return []
+    place = int(places[0])
+    step = int(x[place + 1])
+    return [
+        Finding(
+            "lr.jump",
+            "info",
+            f"The learning rate went back up from {show(y[place])} to {show(y[place + 1])} at step {step:,}",
+            ("its schedule seems to begin again there, before it had come down",),
             conditions["learning_rate_jumped"].advice,
             step=step,
             named_at=step,

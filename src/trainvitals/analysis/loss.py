@@ -10,14 +10,18 @@ import numpy as np
 from trainvitals.analysis.episodes import find_rises, find_spikes
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.metric_sense import is_held_out
-from trainvitals.analysis.robust import scale_of, thin
+from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
 from trainvitals.episodes import Episode
 
+SPIKES_APART = 3
+"""Spikes that are told one by one; more are told together."""
 FEWEST_RECURRING = 3
 """Spikes at the same distance that are no accident."""
+OVERFIT_CLEAR = 3.5
+"""Times the noise of an evaluation by which the last ones must exceed the best."""
 MAX_LENGTHS = 200
 MIN_PASS = 50
 """Steps that a pass over the data takes at least."""
@@ -118,36 +122,45 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
     episodes = find_spikes(loss, conditions.thresholds["loss_spike_deviations"])
     if not episodes or _crosses_zero(loss.y):
         return []
-    # What does not come back is a rise first of all.
-    worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
     starts = np.array([episode.since for episode in episodes])
     within = [int(np.searchsorted(starts, start + 500, side="right")) - at for at, start in enumerate(starts)]
     crowded = max(within)
+    unstable = crowded >= conditions.thresholds["loss_spike_count"]
+    apart = [[episode] for episode in episodes] if len(episodes) <= SPIKES_APART and not unstable else [episodes]
+    return [
+        *(_describe_spikes(group, crowded if unstable else 0, conditions) for group in apart),
+        *_find_bad_batches(episodes, conditions),
+    ]
+
+
+def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Conditions) -> Finding:
+    """One finding; `crowded` is how many are within 500 steps, if they are too many."""
+    # What does not come back is a rise first of all.
+    worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
     recovered = [episode.until - episode.since for episode in episodes if episode.until is not None]
     evidence = [
         f"max {show(worst.after)} at step {worst.since:,}, {worst.deviations:,.0f} robust deviations above the median "
         f"{show(worst.before)}",
         f"recovered within {count_of(max(recovered), 'step')}"
         if len(recovered) == len(episodes)
+        else "has not recovered"
+        if len(episodes) == 1
         else "the last one did not recover",
     ]
     if len(episodes) > 1:
         evidence.append(f"at steps {_steps_of(episodes)}")
-    unstable = crowded >= conditions.thresholds["loss_spike_count"]
-    return [
-        Finding(
-            "loss.spike",
-            "warning" if unstable else "info",
-            f"{count_of(len(episodes), 'loss spike')}" + (f", {crowded} within 500 steps" if unstable else ""),
-            tuple(evidence),
-            conditions["loss_spike"].advice,
-            step=worst.since,
-            named_at=worst.named_at,
-            until=worst.until,
-            values={"count": float(len(episodes)), "height_scales": worst.deviations},
-        ),
-        *_find_bad_batches(episodes, conditions),
-    ]
+    title = f"Loss spike at step {worst.since:,}" if len(episodes) == 1 else count_of(len(episodes), "loss spike")
+    return Finding(
+        "loss.spike",
+        "warning" if crowded else "info",
+        title + (f", {crowded} within 500 steps" if crowded else ""),
+        tuple(evidence),
+        conditions["loss_spike"].advice,
+        step=worst.since,
+        named_at=worst.named_at,
+        until=worst.until,
+        values={"count": float(len(episodes)), "height_scales": worst.deviations},
+    )
 
 
 def _find_bad_batches(episodes: Sequence[Episode], conditions: Conditions) -> list[Finding]:
@@ -186,7 +199,7 @@ def _crosses_zero(y: Floats) -> bool:
 
 
 def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """No new best for half of the run."""
+    """No progress for half of the run."""
     steps = int(conditions.thresholds["loss_plateau_steps"])
     loss = measured.need("loss", 2 * WARM_UP).finite()
     if loss.x[-1] - loss.x[0] < steps:
@@ -194,32 +207,46 @@ def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Findi
     rate = measured.training.get("learning_rate")
     if rate is not None and len(rates := rate.finite().y) and rates[-1] < 0.1 * rates.max():
         return []  # the learning rate has decayed: the loss is meant to settle
-    x, y = thin(loss.x, loss.y, 200)
-    half = int(np.searchsorted(x, x[0] + (x[-1] - x[0]) / 2))
-    # Medians of quarters, not the best: of more values the best of the noise is always better.
-    quarters = [float(np.median(part)) for part in np.array_split(y[half:], 2)]
-    before = float(np.median(y[half // 2 : half]))
-    after = min(quarters)
-    noise = scale_of(np.diff(y[half:])) / np.sqrt(len(y) / 4)
+    small = conditions.thresholds["loss_plateau_gain"]
+    found = _find_plateau(loss, small)
+    if found is None:
+        return []
+    x, y = thin(loss.x, loss.y, 4000)
+    named = holding_since(x, steps, lambda count: _find_plateau(Curve(x[:count], y[:count]), small) is not None)
+    since, before, after = found
     gain = (before - after) / abs(before) if before else 0.0
-    small = max(conditions.thresholds["loss_plateau_gain"] * abs(before), 2 * noise)
-    if before - after >= small or max(quarters) - before > max(0.1 * abs(before), 3 * scale_of(y[half:])):
-        return []  # still falling, or rising: that is a divergence
-    since = int(x[half // 2])
     return [
         Finding(
             "loss.plateau",
             "info",
             f"No progress since about step {since:,}",
             (
-                f"median loss: {show(before)} in the second quarter, {show(after)} later ({percent(gain, 2)} better)",
-                f"that is {int(x[-1]) - since:,} of {int(x[-1] - x[0]):,} steps",
+                f"median loss: {show(before)} then, {show(after)} later ({percent(gain, 2)} better)",
+                f"that is {int(loss.x[-1]) - since:,} of {int(loss.x[-1] - loss.x[0]):,} steps",
             ),
             conditions["loss_plateau"].advice,
             step=since,
+            named_at=named,
             values={"gain": gain},
         )
     ]
+
+
+def _find_plateau(loss: Curve, small: float) -> tuple[int, float, float] | None:
+    """Where the loss ceased to fall, its level there and later, if that is half of the run or more."""
+    x, y = thin(loss.x, loss.y, 200)
+    begin, middle = (int(np.searchsorted(x, x[0] + (x[-1] - x[0]) * share)) for share in (0.4, 0.6))
+    # Medians, not the best: of more values the best of the noise is always better.
+    before = float(np.median(y[begin:middle]))
+    later = [float(np.median(part)) for part in np.array_split(y[middle:], 2)]
+    noise = scale_of(np.diff(y[begin:])) / np.sqrt(2) * 1.25 * np.sqrt(2 / max(middle - begin, 1))
+    if before - min(later) >= max(small * abs(before), 3 * noise):
+        return None
+    if max(later) - before > max(0.1 * abs(before), 3 * scale_of(y[begin:])):
+        return None  # rising: that is a divergence
+    level = min(before, *later)
+    high = np.flatnonzero(y[:middle] > level + max(10 * small * abs(level), 1.5 * scale_of(y[begin:] - level)))
+    return int(x[min(int(high[-1]) + 1, begin) if len(high) else 0]), before, min(later)
 
 
 _BETTER_HIGH = ("acc", "f1", "auc", "map", "bleu", "rouge", "iou", "score")
@@ -234,7 +261,9 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
     held = measured.need(name, 6).finite()
     best_at = int(held.y.argmin())
     best = float(held.y[best_at])
-    limit = best + abs(best) * conditions.thresholds["loss_overfit_percent"] / 100
+    share = conditions.thresholds["loss_overfit_percent"] / 100
+    # The best of many is a lucky one.
+    limit = best + max(abs(best) * share, OVERFIT_CLEAR * _roughness(held.y))
     if len(held.y) - best_at <= 3 or not (held.y[-3:] > limit).all():
         return []
     train = measured.need("loss", 20).finite()
@@ -263,6 +292,12 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
             values={"best": best, "last": float(held.y[-1]), "gap": gap},
         )
     ]
+
+
+def _roughness(y: Floats) -> float:
+    """How far an evaluation is off by chance: from how far each is off the middle of its neighbours."""
+    off = y[1:-1] - (y[:-2] + y[2:]) / 2
+    return float(1.4826 * np.median(np.abs(off)) / np.sqrt(1.5))
 
 
 def _when_three_above(held: Curve, best_at: int, limit: float) -> int:

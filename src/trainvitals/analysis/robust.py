@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,21 @@ def thin(x: Floats, y: Floats, limit: int) -> tuple[Floats, Floats]:
     size = -(-len(y) // limit)
     places, middles, _ = blocks(x, y, size)
     return places, middles
+
+
+def holding_since(x: Floats, steps: float, holds: Callable[[int], bool]) -> int:
+    """The x at which something was known that holds of the whole: the first of the lengths, each a tenth longer than
+    the one before and the first at least `steps` long, from which on it always `holds` of so many values."""
+    known = len(x)
+    lengths = [known]
+    while steps < x[-1] - x[0]:
+        lengths.append(int(np.searchsorted(x, x[0] + steps)) + 1)
+        steps *= 1.1
+    for length in sorted(set(lengths), reverse=True)[1:]:
+        if not holds(length):
+            break
+        known = length
+    return int(x[known - 1])
 
 
 def slope_of(x: Floats, y: Floats) -> float:

@@ -9,9 +9,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.analysis.episodes import find_shifts
-from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.robust import blocks
+from trainvitals.analysis.episodes import find_shifts, stride_of
+from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.robust import blocks, scale_of
 from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
 from trainvitals.episodes import Episode
@@ -33,8 +33,26 @@ FEWEST_SHARED = 10
 """Steps in which ranks are compared."""
 SLOW_IN_A_ROW = 5
 """Steps in a row that a rank is slow, after which it is named."""
+MAX_OVER = 2
+"""Slowdowns that are over, the newest of which are told."""
+REGULAR = 0.3
+"""Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
 START = 10
 """Steps at the beginning that are always slow: compilation, caches, the first batches."""
+
+
+def choose_intervals(logged: Curve | None, clock: Curve) -> Curve | None:
+    """The step times by the clock, where not every step is logged and they are the quieter ones; else None."""
+    if len(clock.x) < START or stride_of(clock.x) < 2:
+        return None
+    if logged is None:
+        return clock
+    known = logged.finite().y
+    known = known[known > 0]
+    if len(known) < START or not 0.5 < np.median(clock.y) / np.median(known) < 2:
+        return None
+    noises = [scale_of(np.diff(np.log(values))) for values in (clock.y, known)]
+    return clock if noises[0] <= noises[1] else None
 
 
 def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, float]:
@@ -111,22 +129,28 @@ def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[F
 def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Steps that take much longer than the usual, and whether they come at regular intervals."""
     factor = conditions.thresholds["slow_step_factor"]
-    step = measured.need("batch_time", 150).finite()
-    x, y = step.x[START:], step.y[START:]
-    _, middle, spread = blocks(x, y, 100)
-    rest = len(y) % 100
-    x, y = x[rest:], y[rest:]
-    level, scale = np.repeat(middle, 100), np.repeat(spread, 100)
-    slow = np.flatnonzero(y > np.maximum(factor * level, level + 6 * scale))
-    total = float(y.sum())
+    curve = measured.training.get(INTERVALS)
+    step = measured.need("batch_time" if curve is None else INTERVALS, 150 if curve is None else 50).finite()
+    # Of an average over several steps, one slow step is a small part.
+    spans = np.ones(len(step.x)) if curve is None else np.diff(step.x, prepend=step.x[0] - stride_of(step.x))
+    size = 100 if curve is None else 50
+    rest = START + (len(step.y) - START) % size
+    x, y, spans = step.x[rest:], step.y[rest:], spans[rest:]
+    _, middle, spread = blocks(x, y, size)
+    level, scale = np.repeat(middle, size), np.repeat(spread, size)
+    slow = np.flatnonzero(y > np.maximum((1 + (factor - 1) / spans) * level, level + 6 * scale))
+    total = float((y * spans).sum())
     if len(slow) < 3 or total <= 0:
         return []
-    lost = float((y - level)[slow].sum()) / total
-    if lost < conditions.thresholds["slow_steps_percent"] / 100:
+    costs = ((y - level) * spans)[slow]
+    lost = float(costs.sum()) / total
+    periods = find_periods(x[slow], float(np.median(spans)))
+    least = conditions.thresholds["slow_steps_percent"] / 100 * (REGULAR if periods else 1)
+    if lost < least:
         return []
     worst = int(slow[y[slow].argmax()])
-    periods = find_periods(x[slow])
-    times = float(np.mean(y[slow] / np.maximum(level[slow], 1e-12)))
+    times = float(np.mean(1 + costs / np.maximum(level[slow], 1e-12)))
+    moments = _coincide(measured, x[slow], float(np.median(spans)))
     evidence = [
         f"{count_of(len(slow), 'step')} of {len(y):,} took more than {factor:g} times the usual and cost "
         f"{percent(lost)} of the time",
@@ -135,31 +159,42 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     every = " and every ".join(show(period) for period in periods)
     if periods:
         evidence.append(f"every {every} steps")
-    evidence += _coincide(measured, x[slow])
+    evidence += [f"{what}: at {count} of the {len(slow)} slow steps" for what, count in moments.items()]
     evidence += _slow_phase(measured, x, slow)
     return [
         Finding(
             "step.periodic" if periods else "step.outlier",
-            "warning" if lost > conditions.thresholds["slow_steps_high_percent"] / 100 else "info",
+            # Evaluations are meant to take time.
+            "warning"
+            if lost > conditions.thresholds["slow_steps_high_percent"] / 100 and "evaluation" not in moments
+            else "info",
             f"Every {every} steps, one step takes {times:.1f} times as long"
             if periods
             else f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time",
             tuple(evidence),
             conditions["slow_steps"].advice,
-            step=int(x[worst]),
+            step=int(x[slow[0]]),
+            named_at=_when_costly(x, (y * spans).cumsum(), slow, costs, least, FEWEST_SLOTS if periods else 3),
             values={"count": float(len(slow)), "lost": lost},
         )
     ]
 
 
-def _coincide(measured: Measurements, slow: Floats) -> list[str]:
-    """What was done at most of the slow steps, or just before them."""
-    found = []
+def _when_costly(x: Floats, total: Floats, slow: Places, costs: Floats, least: float, fewest: int) -> int:
+    """The step of the slow one with which there were enough of them, and enough was lost."""
+    enough = np.flatnonzero(costs.cumsum() >= least * total[slow])
+    first = int(enough[enough >= fewest - 1][0]) if (enough >= fewest - 1).any() else len(slow) - 1
+    return int(x[slow[first]])
+
+
+def _coincide(measured: Measurements, slow: Floats, span: float) -> dict[str, int]:
+    """What was done at most of the slow steps, or just before them, and at how many."""
+    found = {}
     for what, steps in measured.moments.items():
         before = np.searchsorted(np.sort(steps), slow, side="right")
-        near = (before > 0) & (slow - np.sort(steps)[np.maximum(before - 1, 0)] <= 1) if len(steps) else slow < 0
+        near = (before > 0) & (slow - np.sort(steps)[np.maximum(before - 1, 0)] <= span) if len(steps) else slow < 0
         if near.mean() >= 0.6:
-            found.append(f"{what}: at {int(near.sum())} of the {len(slow)} slow steps")
+            found[what] = int(near.sum())
     return found
 
 
@@ -177,10 +212,11 @@ def _slow_phase(measured: Measurements, x: Floats, slow: Places) -> list[str]:
     return [f"{percent(seconds / lost)} of what they take longer is {title}"] if seconds > 0.6 * lost else []
 
 
-def find_periods(places: Floats) -> list[float]:
+def find_periods(places: Floats, span: float = 1.0) -> list[float]:
     """The distances at which these come, each with at least 8 of them that fill 80 % of its slots; the longest first.
 
-    Several at once are found one after the other, each among what the others leave.
+    Several at once are found one after the other, each among what the others leave. `span` is how many steps a place
+    stands for.
     """
     starts = places[np.concatenate([[True], np.diff(places) > 2])]
     found: list[float] = []
@@ -188,8 +224,11 @@ def find_periods(places: Floats) -> list[float]:
         best: tuple[float, NDArray[np.bool_]] | None = None
         apart = np.concatenate([starts[gap:] - starts[:-gap] for gap in range(1, min(7, len(starts)))])
         lengths, counts = np.unique(np.round(apart), return_counts=True)
-        for length in lengths[np.argsort(-counts, kind="stable")[:20]]:
-            near = slots_of(starts, float(length), FEWEST_SLOTS)
+        likely = lengths[np.argsort(-counts, kind="stable")[:20]]
+        # Places that stand for several steps have no distances but multiples of them: on average they do.
+        likely = likely if span <= 1 else np.append(np.mean(np.diff(starts)), likely)
+        for length in likely:
+            near = slots_of(starts, float(length), FEWEST_SLOTS, span) if length > 2 * span else None
             if near is not None and (best is None or near.sum() > best[1].sum()):
                 best = (float(length), near)
         if best is None:
@@ -200,9 +239,9 @@ def find_periods(places: Floats) -> list[float]:
     return sorted(found, reverse=True) if found and len(starts) <= 0.2 * len(places) else []
 
 
-def slots_of(starts: Floats, length: float, fewest: int) -> NDArray[np.bool_] | None:
+def slots_of(starts: Floats, length: float, fewest: int, span: float = 1.0) -> NDArray[np.bool_] | None:
     """Which of these come at this distance, if that is a period: `fewest` of them fill 80 % of its slots."""
-    slack = max(2.0, 0.02 * length)
+    slack = max(2.0, 0.02 * length, span)
     phases = starts % length
     phase = phases[int(np.argmax([np.sum(_around(phases - p, length) <= slack) for p in phases[:40]]))]
     near = _around(phases - phase, length) <= slack
@@ -219,10 +258,13 @@ def _around(distance: Floats, length: float) -> Floats:
 
 def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The pace changed for the worse and stayed so."""
-    step = measured.need("batch_time", 100).finite()
+    intervals = measured.training.get(INTERVALS)
+    # An average over several steps is quieter than one of them.
+    step = measured.need("batch_time" if intervals is None else INTERVALS, 100 if intervals is None else 30).finite()
     episodes = find_shifts(step, conditions.thresholds["step_slowdown_percent"] / 100)
     lasting = [episode for episode in episodes if episode.until is None]
-    return [_describe_slowdown(episode, conditions) for episode in lasting or episodes[-1:]]
+    over = [episode for episode in episodes if episode.until is not None]
+    return [_describe_slowdown(episode, conditions) for episode in [*lasting, *over[-MAX_OVER:]]]
 
 
 def _describe_slowdown(episode: Episode, conditions: Conditions) -> Finding:
@@ -266,7 +308,9 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
 def _shared_steps(curves: Iterable[Curve]) -> Floats:
     """The newest steps that all have."""
     shared = reduce(np.intersect1d, (curve.x for curve in curves))
-    return shared[START if len(shared) >= START + FEWEST_SHARED else min(2, len(shared)) :][-5000:]
+    # Not the first steps, if there are enough others.
+    later = shared[shared >= shared[0] + START] if len(shared) else shared
+    return (later if len(later) >= FEWEST_SHARED else shared[2:])[-5000:]
 
 
 def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:

@@ -498,7 +498,7 @@ ROWS: tuple[Condition, ...] = (
         thresholds=(
             Threshold("slow_step_factor", 1.5, "times", "a step this many times the usual is slow"),
             Threshold("slow_steps_percent", 1, "%", "share of time lost to slow steps"),
-            Threshold("slow_steps_high_percent", 5, "%", "the same, for a warning"),
+            Threshold("slow_steps_high_percent", 10, "%", "the same, for a warning"),
         ),
         findings=("step.outlier", "step.periodic"),
     ),

@@ -139,3 +139,21 @@ def test_findings_of_a_table_or_of_a_live_run_are_not_kept(machine: Any, make_ru
     folder = make_run("live", rows=[{"step": 1, "loss": 1.0}], status="running", process=me)
     done = machine.run("diagnose", "live", "--keep")
     assert "the run has not ended" in done.stderr and not (folder / "findings.json").exists()
+
+
+def test_slow_steps_between_the_lines_are_seen_by_the_clock(machine: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    times = 0.2 * np.exp(random.normal(0, 0.02, 3000))
+    times[37::70] *= 5
+    times[2000:] *= 1.06
+    clock = times.cumsum()
+    rows = [
+        f"{step},{clock[step]:.4f},{2 + random.normal(0, 0.02):.4f},{1000 * times[step]:.2f}"
+        for step in range(0, 3000, 10)
+    ]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["step,wall_s,train_loss,step_ms", *rows]), encoding="utf-8")
+    found = by_id(machine.run("diagnose", "--csv", str(table), "--json"))
+    assert "Every 70 steps" in found["step.periodic"]["title"]
+    assert abs(found["step.fail_slow"]["since_step"] - 2000) <= 20
+    assert found["step.fail_slow"]["named_at_step"] <= 2150

@@ -10,7 +10,9 @@ from typing import TextIO
 import numpy as np
 
 from trainvitals import catalog
-from trainvitals.analysis.findings import Curve, Floats, Measurements
+from trainvitals.analysis.findings import INTERVALS, Curve, Floats, Measurements
+from trainvitals.analysis.metric_sense import is_held_out
+from trainvitals.analysis.speed import choose_intervals
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.identity import TRAINER, Participant
 from trainvitals.views.data.csv_rows import parse_number, read_rows
@@ -47,7 +49,7 @@ def read_measurements(file: TextIO, name: str) -> Measurements:
     if steps is None:
         steps = np.arange(count, dtype=np.float64)
     if ranks is None:
-        return Measurements(training=TableCurves(_curves_of(columns, steps)))
+        return _measure(_curves_of(columns, steps))
     found = {}
     for rank in np.unique(ranks[np.isfinite(ranks)]):
         mine = ranks == rank
@@ -56,7 +58,13 @@ def read_measurements(file: TextIO, name: str) -> Measurements:
     if not found:
         raise TrainvitalsError(f"{name}: no row has a rank", hint="ranks are numbers: 0, 1, 2")
     times = {who: curves["batch_time"] for who, curves in found.items() if "batch_time" in curves}
-    return Measurements(training=TableCurves(found[min(found)]), rank_steps=times)
+    return _measure(found[min(found)], times)
+
+
+def _measure(curves: Mapping[str, Curve], times: Mapping[Participant, Curve] | None = None) -> Measurements:
+    held_out = [curve.x for key, curve in curves.items() if is_held_out(key)]
+    moments = {"evaluation": np.unique(np.concatenate(held_out))} if held_out else {}
+    return Measurements(training=TableCurves(curves), rank_steps=times or {}, moments=moments)
 
 
 def _curves_of(columns: Mapping[str, Floats], steps: Floats) -> dict[str, Curve]:
@@ -67,11 +75,15 @@ def _curves_of(columns: Mapping[str, Floats], steps: Floats) -> dict[str, Curve]
         given = known & ~np.isnan(values) if canonical != "loss" else known
         curves[canonical] = _ascending(steps[given], values[given] * factor)
     seconds = next((columns[key] for key in SECONDS if key in columns), None)
-    if "batch_time" not in curves and seconds is not None:
-        curve = _ascending(steps[known & np.isfinite(seconds)], seconds[known & np.isfinite(seconds)])
-        apart, took = np.diff(curve.x), np.diff(curve.y)
+    if seconds is not None:
+        clock = _ascending(steps[known & np.isfinite(seconds)], seconds[known & np.isfinite(seconds)])
+        apart, took = np.diff(clock.x), np.diff(clock.y)
         good = (apart > 0) & (took > 0)
-        curves["batch_time"] = Curve(curve.x[1:][good], took[good] / apart[good])
+        by_clock = Curve(clock.x[1:][good], took[good] / apart[good])
+        intervals = choose_intervals(curves.get("batch_time"), by_clock)
+        curves.setdefault("batch_time", by_clock)
+        if intervals is not None:
+            curves[INTERVALS] = intervals
     return curves
 
 
