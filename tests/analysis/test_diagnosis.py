@@ -556,3 +556,12 @@ def test_slow_steps_say_when_they_were_known_and_evaluations_are_no_warning() ->
     assert slow.named_at == slow.step + 700  # the eighth
     evaluated = replace(with_curves(batch_time=by_step(times)), moments={"evaluation": np.arange(99.0, STEPS, 100)})
     assert find(evaluated, "step.periodic").severity == "info"
+
+
+def test_of_two_ranks_the_slower_one_is_compared_with_the_other() -> None:
+    random = np.random.default_rng(9)
+    times = {rank: by_step(0.2 * np.exp(random.normal(0, 0.02, 300))) for rank in (0, 1)}
+    times[1].y[100:] *= 1.4
+    measured = replace(healthy(0), rank_steps={Participant(TRAINER, rank): curve for rank, curve in times.items()})
+    found = find(measured, "straggler.rank")
+    assert (found.subject, found.step) == ("rank 1", 100)

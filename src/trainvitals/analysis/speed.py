@@ -315,8 +315,10 @@ def _shared_steps(curves: Iterable[Curve]) -> Floats:
 
 def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:
     factor = conditions.thresholds["straggler_factor"]
+    compared = "the other rank" if len(ranks) == 2 else f"the median of {len(ranks)} ranks"
     table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
-    usual = np.median(table, axis=0)
+    # Of two ranks half of the slow one is in the median: it is compared with the other.
+    usual = table.min(axis=0) if len(table) == 2 else np.median(table, axis=0)
     ratio = table / np.where(usual > 0, usual, np.inf)
     found = []
     for place, participant in enumerate(ranks):
@@ -344,7 +346,7 @@ def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, condition
                 "warning" if usually else "info",
                 text,
                 (
-                    f"more than {factor:g} times the median of {len(ranks)} ranks in {percent(often)} of "
+                    f"more than {factor:g} times {compared} in {percent(often)} of "
                     f"{len(shared):,} steps, first at step {int(shared[int(slow.argmax())]):,}",
                     f"the other ranks wait about {seconds_of(cost)} per step"
                     + ("; less recently" if usually and not slow[-max(len(slow) // 10, 5) :].mean() >= 0.5 else ""),
