@@ -22,6 +22,8 @@ FEWEST_RECURRING = 3
 """Spikes at the same distance that are no accident."""
 OVERFIT_CLEAR = 3.5
 """Times the noise of an evaluation by which the last ones must exceed the best."""
+OVERFIT_VALUES = 200
+"""Newest evaluations that show this noise."""
 MAX_LENGTHS = 200
 MIN_PASS = 50
 """Steps that a pass over the data takes at least."""
@@ -262,9 +264,7 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
     best_at = int(held.y.argmin())
     best = float(held.y[best_at])
     share = conditions.thresholds["loss_overfit_percent"] / 100
-    # The best of many is a lucky one.
-    limit = best + max(abs(best) * share, OVERFIT_CLEAR * _roughness(held.y))
-    if len(held.y) - best_at <= 3 or not (held.y[-3:] > limit).all():
+    if len(held.y) - best_at <= 3 or not _three_above(held.y, share):
         return []
     train = measured.need("loss", 20).finite()
     tail = max(len(train.y) // 10, 5)
@@ -288,7 +288,7 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
             evidence,
             conditions["loss_overfit"].advice,
             step=int(held.x[best_at]),
-            named_at=_when_three_above(held, best_at, limit),
+            named_at=_when_three_above(held, best_at, share),
             values={"best": best, "last": float(held.y[-1]), "gap": gap},
         )
     ]
@@ -300,11 +300,17 @@ def _roughness(y: Floats) -> float:
     return float(1.4826 * np.median(np.abs(off)) / np.sqrt(1.5))
 
 
-def _when_three_above(held: Curve, best_at: int, limit: float) -> int:
-    """The first evaluation that was the third in a row above the limit."""
-    above = held.y[best_at:] > limit
-    three = above[2:] & above[1:-1] & above[:-2]
-    return int(held.x[best_at + 2 + int(three.argmax())])
+def _three_above(y: Floats, share: float) -> bool:
+    """Whether the last three are above the best by that share, and by more than chance: the best of many is lucky."""
+    best = float(y.min())
+    limit = best + max(abs(best) * share, OVERFIT_CLEAR * _roughness(y[-OVERFIT_VALUES:]))
+    return bool((y[-3:] > limit).all())
+
+
+def _when_three_above(held: Curve, best_at: int, share: float) -> int:
+    """The first evaluation after the best that was the third in a row above the limit, as it was known then."""
+    known = (count for count in range(max(best_at + 4, 6), len(held.y)) if _three_above(held.y[:count], share))
+    return int(held.x[next(known, len(held.y)) - 1])
 
 
 def _still_improves(measured: Measurements, since: int) -> str | None:

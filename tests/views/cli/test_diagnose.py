@@ -157,3 +157,13 @@ def test_slow_steps_between_the_lines_are_seen_by_the_clock(machine: Any, tmp_pa
     assert "Every 70 steps" in found["step.periodic"]["title"]
     assert abs(found["step.fail_slow"]["since_step"] - 2000) <= 20
     assert found["step.fail_slow"]["named_at_step"] <= 2150
+
+
+def test_an_empty_cell_is_no_loss_and_a_written_nan_is_one(machine: Any, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = [f"{step},{'' if step % 50 == 49 else 2.0},{'2.1' if step % 50 == 49 else ''}" for step in range(300)]
+    table.write_text("\n".join(["step,train_loss,val_loss", *rows]), encoding="utf-8")
+    assert "loss.nonfinite" not in by_id(machine.run("diagnose", "--csv", str(table), "--json"))
+    table.write_text("step,train_loss\n" + "\n".join(f"{step},nan" for step in range(300)), encoding="utf-8")
+    found = by_id(machine.run("diagnose", "--csv", str(table), "--json"))["loss.nonfinite"]
+    assert (found["severity"], found["since_step"], found["named_at_step"]) == ("critical", 0, 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainvitals import catalog
 from trainvitals.analysis.findings import INTERVALS, Curve, Floats, Measurements
@@ -15,6 +16,7 @@ from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.speed import choose_intervals
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.identity import TRAINER, Participant
+from trainvitals.trackers.cells import is_missing
 from trainvitals.views.data.csv_rows import parse_number, read_rows
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step")
@@ -41,11 +43,11 @@ class TableCurves:
 def read_measurements(file: TextIO, name: str) -> Measurements:
     """What the detectors look at, from CSV with a header. Raises TrainvitalsError for what is no such table."""
     columns = _read_columns(file, name)
-    ranks = next((columns.pop(key) for key in RANKS if key in columns), None)
-    steps = next((columns.pop(key) for key in STEPS if key in columns), None)
+    ranks = next((columns.pop(key).values for key in RANKS if key in columns), None)
+    steps = next((columns.pop(key).values for key in STEPS if key in columns), None)
     if not columns:
         raise TrainvitalsError(f"{name} has no column to judge", hint="such as: step,train_loss,val_loss,step_ms")
-    count = len(next(iter(columns.values())))
+    count = len(next(iter(columns.values())).values)
     if steps is None:
         steps = np.arange(count, dtype=np.float64)
     if ranks is None:
@@ -53,7 +55,7 @@ def read_measurements(file: TextIO, name: str) -> Measurements:
     found = {}
     for rank in np.unique(ranks[np.isfinite(ranks)]):
         mine = ranks == rank
-        part = _curves_of({key: values[mine] for key, values in columns.items()}, steps[mine])
+        part = _curves_of({key: column.of(mine) for key, column in columns.items()}, steps[mine])
         found[Participant(TRAINER, int(rank))] = part
     if not found:
         raise TrainvitalsError(f"{name}: no row has a rank", hint="ranks are numbers: 0, 1, 2")
@@ -67,14 +69,24 @@ def _measure(curves: Mapping[str, Curve], times: Mapping[Participant, Curve] | N
     return Measurements(training=TableCurves(curves), rank_steps=times or {}, moments=moments)
 
 
-def _curves_of(columns: Mapping[str, Floats], steps: Floats) -> dict[str, Curve]:
+class _Column(NamedTuple):
+    values: Floats
+    written: NDArray[np.bool_]
+    """Where a number is, or NaN was written: an empty cell is no value."""
+
+    def of(self, rows: NDArray[np.bool_]) -> _Column:
+        return _Column(self.values[rows], self.written[rows])
+
+
+def _curves_of(columns: Mapping[str, _Column], steps: Floats) -> dict[str, Curve]:
     known = np.isfinite(steps)
     curves = {}
-    for key, values in columns.items():
+    for key, (values, written) in columns.items():
         canonical, factor = _canonical(key)
-        given = known & ~np.isnan(values) if canonical != "loss" else known
-        curves[canonical] = _ascending(steps[given], values[given] * factor)
-    seconds = next((columns[key] for key in SECONDS if key in columns), None)
+        given = known & (written if canonical == "loss" else ~np.isnan(values))
+        if given.any():
+            curves[canonical] = _ascending(steps[given], values[given] * factor)
+    seconds = next((columns[key].values for key in SECONDS if key in columns), None)
     if seconds is not None:
         clock = _ascending(steps[known & np.isfinite(seconds)], seconds[known & np.isfinite(seconds)])
         apart, took = np.diff(clock.x), np.diff(clock.y)
@@ -85,6 +97,11 @@ def _curves_of(columns: Mapping[str, Floats], steps: Floats) -> dict[str, Curve]
         if intervals is not None:
             curves[INTERVALS] = intervals
     return curves
+
+
+def _spell(key: str) -> str:
+    """`Train Loss` is spelled as `train_loss`, where it has no meaning as it is."""
+    return key if catalog.find("training", key) is not None else key.strip().lower().replace(" ", "_")
 
 
 def _canonical(key: str) -> tuple[str, float]:
@@ -105,14 +122,21 @@ def _ascending(x: Floats, y: Floats) -> Curve:
     return Curve(x[last], y[last])
 
 
-def _read_columns(file: TextIO, name: str) -> dict[str, Floats]:
+def _read_columns(file: TextIO, name: str) -> dict[str, _Column]:
     rows = read_rows(file, name)
     header = next(rows)
     lists: list[list[float]] = [[] for _ in header]
+    written: list[list[bool]] = [[] for _ in header]
     for row in rows:
         for place, values in enumerate(lists):
-            number = parse_number(row[place]) if place < len(row) else None
+            cell = row[place] if place < len(row) else ""
+            number = parse_number(cell)
             values.append(math.nan if number is None else number)
-    columns = {key: np.array(values) for key, values in zip(header, lists, strict=True) if key}
-    # Infinity is a value; a column of texts has none.
-    return {key: values for key, values in columns.items() if not np.isnan(values).all()}
+            written[place].append(number is not None and not is_missing(cell))
+    columns = {
+        _spell(key): _Column(np.array(values), np.array(given, dtype=bool))
+        for key, values, given in zip(header, lists, written, strict=True)
+        if key
+    }
+    # Infinity and NaN are values; a column of texts has none.
+    return {key: column for key, column in columns.items() if column.written.any()}
