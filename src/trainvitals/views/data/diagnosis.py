@@ -12,11 +12,9 @@ import numpy as np
 
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
-from trainvitals.analysis.episodes import stride_of
-from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements
+from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.prices import NO_PRICES, Prices
-from trainvitals.analysis.speed import choose_intervals
 from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
@@ -87,8 +85,6 @@ class TrainingCurves:
         return self._kept[name]
 
     def _read(self, name: str) -> Curve | None:
-        if name == INTERVALS:
-            return self._read_intervals()
         logged = catalog.find_spelling("training", name, self._names)
         if logged is not None:
             series = self._lowest(logged)
@@ -100,13 +96,6 @@ class TrainingCurves:
         lowest = lowest_of(self._reader)
         found = self._reader.series([name], participants=lowest, x=axis, start=start)  # type: ignore[arg-type]
         return next(iter(found or self._reader.series([name], x=axis, start=start)), None)  # type: ignore[arg-type]
-
-    def _read_intervals(self) -> Curve | None:
-        steps = self.get("batch_time")
-        if steps is None or stride_of(steps.x) < 2:  # nearly always: no need to read the times
-            return None
-        clock = self._intervals()
-        return choose_intervals(steps, clock) if clock is not None else None
 
     def _intervals(self) -> Curve | None:
         """Where no step time was logged: the time between the lines of the loss, per step."""
