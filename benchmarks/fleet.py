@@ -35,11 +35,11 @@ from storm import GatewayProcess
 from trainvitals.fleet import schema, wire
 from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
-from trainvitals.fleet.intake import End, Intake, take
+from trainvitals.fleet.intake import End, RowBlocks, take
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
@@ -107,14 +107,14 @@ def measure_intake() -> Table:
     )
     name = FileName("training", 1, "20261118_060000", rank=0)
     body = make_lines(0, 20_000, chance)
-    sent = wire.encode_frames([Frame(name.jsonl, "lines", body)])
+    sent = wire.encode_frames([FileRange(name.jsonl, "lines", body)])
     table.rows.append(["lines, compressed", *_rate(sent, 20_000 * METRICS, True)])
     with tempfile.TemporaryDirectory() as place:
         lines = Lines("training")
         for line in body.splitlines():
             lines.add(line)
         path = write_segment(Path(place), name, lines)
-        frame = Frame(f"segments/{path.name}", "segment", path.read_bytes())
+        frame = FileRange(f"segments/{path.name}", "segment", path.read_bytes())
     table.rows.append(["a sealed file", *_rate(wire.encode_frames([frame], compress=False), 20_000 * METRICS, False)])
     return table
 
@@ -207,14 +207,14 @@ def measure_many(root: Path, opened: ClickHouse, runs: int, rows: int) -> list[T
     for start in range(1, runs, 50):
         _multiply(opened, first, start, min(50, runs - start))
     seconds = time.perf_counter() - began
-    documents = Intake()
+    documents = RowBlocks()
     for number in range(1, runs):
         name = first.replace("000000", f"{number:06d}")
         copy = folder.with_name(name)
         shutil.copytree(folder, copy)
         document = copy / "run.json"
         document.write_bytes(document.read_bytes().replace(first.encode(), name.encode()))
-        frame = Frame("run.json", "document", document.read_bytes())
+        frame = FileRange("run.json", "document", document.read_bytes())
         documents.merge(take([frame], {}, "bench", name, 20261118).intake)
     store.write(documents.blocks)
     count = int(opened.execute("SELECT count() FROM points WHERE run LIKE '%-many-%'"))
@@ -252,12 +252,12 @@ def measure_many(root: Path, opened: ClickHouse, runs: int, rows: int) -> list[T
     return [made, table]
 
 
-def _frames(folder: Path) -> Iterator[Frame]:
+def _frames(folder: Path) -> Iterator[FileRange]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         kind = wire.kind_of(name) if path.is_file() else None
         if kind is not None:
-            yield Frame(name, kind, path.read_bytes(), generation="1" if kind == "bytes" else "")
+            yield FileRange(name, kind, path.read_bytes(), generation="1" if kind == "bytes" else "")
 
 
 def _multiply(opened: ClickHouse, first: str, start: int, count: int) -> None:
@@ -334,7 +334,7 @@ def _measure_agents(gateway: GatewayProcess, agents: int, seconds: float) -> Tab
         nonlocal late
         sent = time.perf_counter()
         try:
-            frame = Frame(name, "lines", body, offsets[number])
+            frame = FileRange(name, "lines", body, offsets[number])
             clients[number].send("agents", f"20261118-{number:06d}-agent-aaaa", [frame])
             offsets[number] += len(body)
             waited.append(time.perf_counter() - sent)

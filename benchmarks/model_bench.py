@@ -24,7 +24,7 @@ from trainvitals.bench.machine import read_load
 from trainvitals.bench.measuring import measure
 from trainvitals.bench.plan import PROCESSES, Plan
 from trainvitals.bench.worker import Worker
-from trainvitals.journal.documents.benchmark import Measured
+from trainvitals.journal.documents.benchmark import MeasuredVariant
 
 SECONDS = 2.0
 """Of each model in a trial: a fifth of what the command takes."""
@@ -146,7 +146,7 @@ def tabulate_trials(library: str, trials: int, work: Path) -> Table:
 # -- figures whose truth is known
 
 
-def measure_one(name: str) -> Measured:
+def measure_one(name: str) -> MeasuredVariant:
     plan = Plan(f"model_bench:{name}", inputs=parse_inputs(f"{BATCH}x{WIDTH}"), seconds=2.0, processes=1)
     return measure(plan).results[0]
 

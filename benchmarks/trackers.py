@@ -34,7 +34,7 @@ from trackers_intake import bench_flood, bench_intake, bench_loop
 
 from trainvitals.exporters import mlflow, tensorboard, wandb
 from trainvitals.exporters.delivery import deliver
-from trainvitals.exporters.rows import Limits, RowExporter, RowRunner, RunDescription, RunEnd
+from trainvitals.exporters.rows import DeliveryLimits, RowExporter, RowRunner, RunDescription, RunEnd
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
@@ -112,7 +112,7 @@ def _measure(create: Callable[[], RowExporter], folder: Path, points: int, answe
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     run = RunDescription("run", folder, "box", 1, run_folder.read_run(folder), os.environ)
-    runner = RowRunner("bench", create, run, limits=Limits(patience=600.0))
+    runner = RowRunner("bench", create, run, limits=DeliveryLimits(patience=600.0))
     stop = threading.Event()
     assert deliver([runner], Relay(folder), RunEnd("finished"), lambda exports: None, stop=stop, patience=600.0)
     seconds = time.perf_counter() - began

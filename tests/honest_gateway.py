@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from trainvitals.fleet import wire
-from trainvitals.fleet.wire import Frame, Held
+from trainvitals.fleet.wire import FileRange, Held
 from trainvitals.journal import layout
 
 GENERATIONS = ".generations"
@@ -49,7 +49,7 @@ class Copy:
         known |= {f"{Path(path).stem}.jsonl" for path in known if wire.kind_of(path) == "segment"}
         return {path: self.find(path) for path in sorted(known)}
 
-    def take(self, frame: Frame) -> bool:
+    def take(self, frame: FileRange) -> bool:
         """Whether it fits."""
         file, held = self.folder / frame.path, self.find(frame.path)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,9 @@ class HonestGateway:
     def __init__(self, folder: Path, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.folder = folder
         self.token: str | None = None
-        self.misbehave: Callable[[str, list[Frame]], tuple[int, dict[str, str], bytes] | None] = lambda *_: None
+        self.misbehave: Callable[[str, list[FileRange]], tuple[int, dict[str, str], bytes] | None] = lambda *_: None
         self.lie: Callable[[dict[str, Any]], dict[str, Any]] = lambda files: files
-        self.requests: list[tuple[str, list[Frame]]] = []
+        self.requests: list[tuple[str, list[FileRange]]] = []
         self._lock = threading.Lock()
         gateway = self
 
@@ -99,7 +99,7 @@ class HonestGateway:
                     body = wire.decompress(body)
                 self._answer(list(wire.decode_frames(body)))
 
-            def _answer(self, frames: list[Frame]) -> None:
+            def _answer(self, frames: list[FileRange]) -> None:
                 token = self.headers.get("Authorization", "").removeprefix("Bearer ")
                 assert self.headers[wire.VERSION_HEADER] == str(wire.VERSION)
                 status, headers, answer = gateway.answer(self.command, self.path, token, frames)
@@ -127,7 +127,7 @@ class HonestGateway:
     def copy(self, project: str, run: str) -> Copy:
         return Copy(self.folder / project / run)
 
-    def answer(self, method: str, path: str, token: str, frames: list[Frame]) -> tuple[int, dict[str, str], bytes]:
+    def answer(self, method: str, path: str, token: str, frames: list[FileRange]) -> tuple[int, dict[str, str], bytes]:
         with self._lock:
             self.requests.append((method, frames))
             if (other := self.misbehave(method, frames)) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainvitals.agent.log import Log
-from trainvitals.agent.run_context import Machine, RunContext
+from trainvitals.agent.run_context import AgentServices, RunContext
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import Process, RunFile
@@ -20,7 +20,7 @@ from trainvitals.settings import resolve
 def host_token(folder: Path, **registered: Any) -> str | None:
     """As the agent of host `here` names its files, of the first process that has registered."""
     first = Registration(run_id="r", folder=str(folder), pid=1, host="here", **registered)
-    machine = Machine("here", dict, list, dict, None, None, None)  # type: ignore[arg-type]
+    machine = AgentServices("here", dict, list, dict, None, None, None)  # type: ignore[arg-type]
     settings = resolve({}, environ={}, folder=Path("/"))
     context = RunContext.of(first, settings, machine, Log(Path(os.devnull)).bind())
     return context.look_into_folder(first).host_token

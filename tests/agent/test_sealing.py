@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from trainvitals.agent import sealing
 from trainvitals.agent.run_files import RunLines
-from trainvitals.agent.sealing import Job, Result, Sealer, Seals, find_closed
+from trainvitals.agent.sealing import Result, Sealer, SealingJob, Seals, find_closed
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.errors import JournalError
 from trainvitals.journal import segment_writer
@@ -84,7 +84,7 @@ def sealer() -> Any:
     found.end()
 
 
-def seal(sealer: Sealer, job: Job) -> list[Result]:
+def seal(sealer: Sealer, job: SealingJob) -> list[Result]:
     done: list[list[Result]] = []
     sealer.submit(job, done.append)
     return list(wait_until(lambda: done, "the job")[0])
@@ -93,7 +93,7 @@ def seal(sealer: Sealer, job: Job) -> list[Result]:
 def test_a_job_seals_and_says_what_it_made(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD, lines=100)
     (tmp_path / NEW).write_bytes(b'{"timestamp":"2026-01-01T00:00:00Z","step":100,"loss":2.0}\nbroken\n')
-    results = seal(sealer, Job(str(tmp_path), (OLD, NEW)))
+    results = seal(sealer, SealingJob(str(tmp_path), (OLD, NEW)))
     assert [(row["file"], row["lines"], row["torn"]) for row in results] == [(OLD, 100, 0), (NEW, 1, 1)]
     assert not list(tmp_path.glob("*.jsonl")) and len(list(RunReader(tmp_path).rows())) == 101
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "segments").glob("*.parquet")} == {0o600}
@@ -103,10 +103,10 @@ def test_a_job_seals_and_says_what_it_made(tmp_path: Path, sealer: Sealer) -> No
 def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD)
     (tmp_path / "segments").write_text("a file where the folder should be")
-    first = seal(sealer, Job(str(tmp_path), (OLD, "gone_metrics_20260101_000000.jsonl")))
+    first = seal(sealer, SealingJob(str(tmp_path), (OLD, "gone_metrics_20260101_000000.jsonl")))
     assert [row["file"] for row in first] == [OLD] and first[0]["error"] and (tmp_path / OLD).exists()
     (tmp_path / "segments").unlink()
-    assert "error" not in seal(sealer, Job(str(tmp_path), (OLD,), keep=True))[0]
+    assert "error" not in seal(sealer, SealingJob(str(tmp_path), (OLD,), keep=True))[0]
     assert (tmp_path / OLD).exists()
 
 
@@ -119,7 +119,7 @@ def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, 
         shutil.rmtree(tmp_path / "segments", ignore_errors=True)
         write(tmp_path / OLD, lines=100_000)
         done.clear()
-        sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
+        sealer.submit(SealingJob(str(tmp_path), (OLD,)), done.append)
         wait_until(lambda: done or list(tmp_path.glob("segments/.sealing-*")), "the work to begin")
         if (child := next(iter(sealer._children), None)) is not None:
             child.send_signal(signal.SIGSTOP)
@@ -137,7 +137,7 @@ def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, 
     ((result,),) = wait_until(lambda: done, "the end of the job")
     assert result == {"file": OLD, "error": "the sealing process was killed by SIGKILL"}
     assert (tmp_path / OLD).exists() and list(tmp_path.glob("segments/.sealing-*"))
-    assert seal(sealer, Job(str(tmp_path), (OLD,)))[0]["lines"] == 100_000
+    assert seal(sealer, SealingJob(str(tmp_path), (OLD,)))[0]["lines"] == 100_000
     assert [path.suffix for path in sorted((tmp_path / "segments").iterdir())] == [".parquet", ".parquet"]
 
 
@@ -152,7 +152,7 @@ def test_the_last_job_of_a_run_keeps_its_findings(tmp_path: Path, sealer: Sealer
     folder = make_run(tmp_path / "runs" / "mnist" / "20260101-000000-old-abcd")
     write(folder / OLD)
     done: list[list[Result]] = []
-    sealer.submit(Job(str(folder), (), diagnose=True), done.append)
+    sealer.submit(SealingJob(str(folder), (), diagnose=True), done.append)
     wait_until(lambda: bool(done))
     kept = RunReader(folder).findings()
     assert kept is not None and kept.attempt == 1 and kept.not_judged
@@ -165,7 +165,7 @@ def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sea
         (run / "run.json").write_text('{"format": 1, "status": "finished"}')
     past = time.time() - 1e6
     os.utime(tmp_path / "p" / "old" / "run.json", (past, past))
-    results = seal(sealer, Job(str(tmp_path / "p" / "new"), (), root=str(tmp_path), max_age=3600.0))
+    results = seal(sealer, SealingJob(str(tmp_path / "p" / "new"), (), root=str(tmp_path), max_age=3600.0))
     assert results == [{"removed": [str(tmp_path / "p" / "old")]}]
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["new"]
 
@@ -173,8 +173,8 @@ def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sea
 def test_a_sealer_that_ends_leaves_files_as_they_are(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD, lines=200_000)
     done: list[list[Result]] = []
-    sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
-    sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
+    sealer.submit(SealingJob(str(tmp_path), (OLD,)), done.append)
+    sealer.submit(SealingJob(str(tmp_path), (OLD,)), done.append)
     sealer.end()
     wait_until(lambda: len(done) == 2, "both jobs to be given up")
     assert len(list(RunReader(tmp_path).rows())) == 200_000
@@ -192,9 +192,9 @@ def test_a_disk_that_stalls_holds_up_no_job_on_another(
     write(small_disk / OLD)
     disk.hold("open")
     held: list[list[Result]] = []
-    sealer.submit(Job(str(disk.folder), (OLD,)), held.append)
+    sealer.submit(SealingJob(str(disk.folder), (OLD,)), held.append)
     wait_until(lambda: disk.count("open"), "the first job to be held up")
-    assert seal(sealer, Job(str(small_disk), (OLD,)))[0]["lines"] == 10
+    assert seal(sealer, SealingJob(str(small_disk), (OLD,)))[0]["lines"] == 10
     assert not held and sealer.busy
     disk.heal()
     assert wait_until(lambda: held, "the first job")[0][0]["lines"] == 10
@@ -265,7 +265,7 @@ def test_when_too_much_waits_for_a_listener_the_oldest_is_sealed(run: Run, monke
 
 
 def test_the_rows_of_a_segment_are_read_by_another_process(run: Run, sealer: Sealer) -> None:
-    seal(sealer, Job(str(run.folder), (FILES[0],)))
+    seal(sealer, SealingJob(str(run.folder), (FILES[0],)))
     path = run.folder / "segments" / FILES[0].replace(".jsonl", ".parquet")
     assert run.read(path, 0) == list(range(10)) and run.read(path, 7) == [7, 8, 9]
     rows = wait_until(lambda: run.seals.read_sealed(path, 0), "the segment to be opened")

@@ -20,7 +20,7 @@ from waiting import free_port, pause, wait_until
 
 from trainvitals.agent.log import Log
 from trainvitals.agent.shipping import Shipping, list_unshipped
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.settings import resolve
@@ -217,7 +217,7 @@ class QuotaGateway(HonestGateway):
     is_full = True
     refusals = 0
 
-    def answer(self, method: str, path: str, token: str, frames: list[Frame]) -> tuple[int, dict[str, str], bytes]:
+    def answer(self, method: str, path: str, token: str, frames: list[FileRange]) -> tuple[int, dict[str, str], bytes]:
         if method == "POST" and "/full/" in path and self.is_full:
             self.refusals += 1
             return 429, {"Retry-After": "1"}, b'{"error": "project full has had its share", "quota": true}'

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from trainvitals.analysis.expressions import (
     MAX_DEPTH,
-    Curve,
     ExpressionError,
+    StepCurve,
     as_curve,
     evaluate,
     names_in,
@@ -23,11 +23,11 @@ from trainvitals.analysis.expressions import (
 
 STEPS = np.arange(5.0)
 CURVES = {
-    "train/loss": Curve(STEPS, np.array([5.0, 4.0, 3.0, 2.0, 1.0])),
-    "val/loss": Curve(np.array([1.0, 3.0]), np.array([4.5, 3.5])),
-    "a": Curve(STEPS, np.array([0.0, 1.0, -2.0, math.nan, 4.0])),
-    "b": Curve(STEPS, np.array([0.0, 0.0, 2.0, 1.0, math.inf])),
-    "top-1 (%)": Curve(STEPS, STEPS),
+    "train/loss": StepCurve(STEPS, np.array([5.0, 4.0, 3.0, 2.0, 1.0])),
+    "val/loss": StepCurve(np.array([1.0, 3.0]), np.array([4.5, 3.5])),
+    "a": StepCurve(STEPS, np.array([0.0, 1.0, -2.0, math.nan, 4.0])),
+    "b": StepCurve(STEPS, np.array([0.0, 0.0, 2.0, 1.0, math.inf])),
+    "top-1 (%)": StepCurve(STEPS, STEPS),
 }
 
 
@@ -145,7 +145,7 @@ NUMPY: dict[str, Any] = {"abs": np.abs, "sqrt": np.sqrt, "log": np.log, "min": n
 def test_values_are_those_of_numpy(text: str, a: Any, b: Any, c: Any) -> None:
     text = f"{text} + a"
     x = np.arange(6.0)
-    found = evaluate(parse_expression(text), {name: Curve(x, y) for name, y in zip("abc", (a, b, c), strict=True)})
+    found = evaluate(parse_expression(text), {name: StepCurve(x, y) for name, y in zip("abc", (a, b, c), strict=True)})
     scope = {**NUMPY, "a": a, "b": b, "c": c, "zero": np.zeros(6)}
     # Python's own arithmetic of plain numbers raises where floats have infinity.
     spelled = re.sub(r"(?<![\w.])(\d[\d.]*(?:e[+-]?\d+)?)", r"(zero + \1)", text)

@@ -18,7 +18,7 @@ from trainvitals.bench.beside import choose_cores, classic_values, rows_of
 from trainvitals.errors import TrainvitalsError
 from trainvitals.integrations.classic.training import TrainingMonitor
 from trainvitals.journal.benchmarks import read_benchmarks
-from trainvitals.journal.documents.benchmark import Benchmark, Latency, Measured, Memory
+from trainvitals.journal.documents.benchmark import Benchmark, Latency, MeasuredVariant, ModelMemory
 from trainvitals.trainer.run import Run
 
 QUICK = {"seconds": 0.1}
@@ -123,11 +123,11 @@ def test_a_model_of_the_program_itself_is_measured_after_the_program_went_on(tmp
 
 
 def test_rows_and_classic_names_of_a_result() -> None:
-    reference = Measured(
+    reference = MeasuredVariant(
         variant="fp32", threads=1, reference=True, latency=Latency(median=2.0, mean=2.5), items_per_second=500.0,
-        disk_mb=4.0, memory=Memory(peak=10.0, weights=3.9),
+        disk_mb=4.0, memory=ModelMemory(peak=10.0, weights=3.9),
     )  # fmt: skip
-    small = Measured(variant="int8-ort", threads=1, latency=Latency(median=1.0), disk_mb=1.0)
+    small = MeasuredVariant(variant="int8-ort", threads=1, latency=Latency(median=1.0), disk_mb=1.0)
     found = Benchmark(results=(reference, small))
     assert rows_of(found) == {
         "benchmark_latency_ms": 2.0,

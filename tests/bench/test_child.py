@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainvitals.bench.child import Child, Failure
+from trainvitals.bench.child import ChildFailure, ModelProcess
 from trainvitals.bench.inputs import parse_inputs
 from trainvitals.bench.plan import Plan
 
@@ -27,9 +27,9 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def start(target: str, inputs: str, work: Path, variant: str = "fp32", **more: Any) -> Child:
+def start(target: str, inputs: str, work: Path, variant: str = "fp32", **more: Any) -> ModelProcess:
     plan = Plan(target, inputs=parse_inputs(inputs) if inputs else (), **more)
-    return Child(plan, variant, 1, sorted(os.sched_getaffinity(0))[:1], work)
+    return ModelProcess(plan, variant, 1, sorted(os.sched_getaffinity(0))[:1], work)
 
 
 def test_it_is_pinned_and_what_the_model_prints_is_not_taken_for_an_answer(
@@ -50,10 +50,10 @@ def test_it_is_pinned_and_what_the_model_prints_is_not_taken_for_an_answer(
 def test_a_process_that_dies_is_a_failure_with_the_reason(tmp_path: Path) -> None:
     with start("some_models:Deadly", "1x3", tmp_path) as child:
         child.load()
-        with pytest.raises(Failure, match="killed: most likely out of memory") as caught:
+        with pytest.raises(ChildFailure, match="killed: most likely out of memory") as caught:
             child.ask("outputs", batch=1, path=str(tmp_path / "a.npz"))
         assert caught.value.out_of_memory
-        with pytest.raises(Failure):
+        with pytest.raises(ChildFailure):
             child.ask("memory")
 
 
@@ -79,9 +79,9 @@ def test_a_pickle_inside_an_exported_program_is_not_loaded(tmp_path: Path) -> No
     path, trap = tmp_path / "model.pt2", tmp_path / "sprung"
     torch.export.save(torch.export.export(torch.nn.Linear(3, 3), (torch.zeros(1, 3),)), path)
     put_trap_into(path, trap)
-    with start(str(path), "", tmp_path) as child, pytest.raises(Failure):
+    with start(str(path), "", tmp_path) as child, pytest.raises(ChildFailure):
         child.load()
     assert not trap.exists()
-    with start(str(path), "", tmp_path, trust=True) as child, pytest.raises(Failure):
+    with start(str(path), "", tmp_path, trust=True) as child, pytest.raises(ChildFailure):
         child.load()
     assert trap.exists()  # the trap works, so the first half of this test means something

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainvitals.bench.machine import add_energy, describe_machine, explain
-from trainvitals.journal.documents.benchmark import UNAVAILABLE, Latency, Measured
+from trainvitals.journal.documents.benchmark import UNAVAILABLE, Latency, MeasuredVariant
 
-QUIET = Measured(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
-NOISY = Measured(variant="int8", threads=1, latency=Latency(calls=2000, median=1.0, outliers=40, steady=True))
+QUIET = MeasuredVariant(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
+NOISY = MeasuredVariant(variant="int8", threads=1, latency=Latency(calls=2000, median=1.0, outliers=40, steady=True))
 
 
 def test_a_quiet_machine_needs_no_warning() -> None:
@@ -30,7 +30,7 @@ def test_outliers_without_a_cause_are_still_reported() -> None:
 
 
 def test_energy_is_power_by_throughput_of_a_model_that_had_the_gpu_alone() -> None:
-    timed, refused = replace(QUIET, items_per_second=50.0), Measured(variant="aoti", state=UNAVAILABLE)
+    timed, refused = replace(QUIET, items_per_second=50.0), MeasuredVariant(variant="aoti", state=UNAVAILABLE)
     seen = {"gpu_watts": 200.0}
     assert [row.joules_per_item for row in add_energy([timed, refused], "cuda", seen)] == [4.0, None]
     assert [row.joules_per_item for row in add_energy([timed, timed], "cuda", seen)] == [None, None]
@@ -39,14 +39,14 @@ def test_energy_is_power_by_throughput_of_a_model_that_had_the_gpu_alone() -> No
 
 
 def test_drift_and_a_warm_up_without_end_are_reported() -> None:
-    row = Measured(variant="fp32", latency=Latency(calls=100, median=1.0, drift=0.2, warm_up=1000))
+    row = MeasuredVariant(variant="fp32", latency=Latency(calls=100, median=1.0, drift=0.2, warm_up=1000))
     drift, unsteady = explain([row], 0.0, {})
     assert "the second half was 20 % slower" in drift
     assert unsteady == "fp32/b1: the times were still changing when the warm-up ended"
 
 
 def test_many_rows_that_are_not_steady_are_one_warning() -> None:
-    rows = [Measured(variant=name, latency=Latency(calls=10, median=1.0)) for name in "abcde"]
+    rows = [MeasuredVariant(variant=name, latency=Latency(calls=10, median=1.0)) for name in "abcde"]
     (warning,) = explain(rows, 0.0, {})
     assert warning.startswith("a/b1, b/b1, c/b1 and 2 more: ")
 

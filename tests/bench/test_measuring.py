@@ -21,7 +21,7 @@ from trainvitals.journal.documents.benchmark import (
     UNAVAILABLE,
     Benchmark,
     Latency,
-    Measured,
+    MeasuredVariant,
 )
 
 QUICK = {"seconds": 0.3, "processes": 1}
@@ -48,7 +48,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
         )
 
 
-def row_of(found: Benchmark, variant: str, batch: int = 1) -> Measured:
+def row_of(found: Benchmark, variant: str, batch: int = 1) -> MeasuredVariant:
     return next(row for row in found.results if (row.variant, row.batch) == (variant, batch))
 
 
@@ -180,8 +180,8 @@ def test_weights_alone_are_sized_and_not_timed(tmp_path: Path) -> None:
     assert (row.state, row.parameters, row.bytes_by_dtype) == (NOT_RANKED, 1 << 18, {"F32": 1 << 20})
 
 
-def make_row(variant: str, batch: int, rate: float) -> Measured:
-    return Measured(variant=variant, batch=batch, latency=Latency(median=1.0), items_per_second=rate)
+def make_row(variant: str, batch: int, rate: float) -> MeasuredVariant:
+    return MeasuredVariant(variant=variant, batch=batch, latency=Latency(median=1.0), items_per_second=rate)
 
 
 def test_the_knee_is_the_smallest_batch_that_is_nearly_as_good_as_the_best() -> None:
@@ -192,7 +192,7 @@ def test_the_knee_is_the_smallest_batch_that_is_nearly_as_good_as_the_best() -> 
 
 def test_a_row_without_times_gets_no_verdict() -> None:
     timed = replace(make_row("fp32", 1, 1.0), rounds=((1.0,),) * 6, processes=(2, 2, 2))
-    assert judge(Measured(variant="x", state=FAILED), timed).verdict == ""
+    assert judge(MeasuredVariant(variant="x", state=FAILED), timed).verdict == ""
     assert judge(replace(timed, processes=()), timed).verdict == "not compared (1 process, takes 3)"
     assert judge(replace(timed, rounds=((2.0,),) * 6), timed).verdict.startswith("2.00x slower")
 

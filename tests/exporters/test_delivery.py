@@ -19,7 +19,7 @@ from trainvitals.agent.late_exports import LateExports, list_unsent
 from trainvitals.agent.log import Log
 from trainvitals.exporters.delivery import deliver
 from trainvitals.exporters.registry import REGISTRY, ExporterRow
-from trainvitals.exporters.rows import Limits, RowRunner, RunDescription, RunEnd, RunRow
+from trainvitals.exporters.rows import DeliveryLimits, RowRunner, RunDescription, RunEnd, RunRow
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import RankStatus, RowExport, Status
@@ -70,7 +70,7 @@ def make_run(folder: Path, *, sealed: bool = True, **more: Any) -> Path:
 
 def start(probe: Probe, folder: Path, known: RowExport | None = None) -> RowRunner:
     run = RunDescription(folder.name, folder, HOST, 1, RunFile())
-    return RowRunner("probe", lambda: probe, run, known, limits=Limits(10, 0.001, PATIENCE))
+    return RowRunner("probe", lambda: probe, run, known, limits=DeliveryLimits(10, 0.001, PATIENCE))
 
 
 def test_all_rows_and_the_end_are_handed_over_and_saved(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_one_that_stays_away_is_given_up_and_goes_on_another_time(tmp_path: Path
     folder, probe, saved = make_run(tmp_path / "p" / "r"), Probe(), list[Mapping[str, RowExport]]()
     probe.is_away = True
     run = RunDescription(folder.name, folder, HOST, 1, RunFile())
-    runner = RowRunner("probe", lambda: probe, run, limits=Limits(10, 0.001, 0.0))
+    runner = RowRunner("probe", lambda: probe, run, limits=DeliveryLimits(10, 0.001, 0.0))
     wait_until(lambda: runner.describe().trouble, "a first try")
     assert not deliver([runner], Relay(folder), END, saved.append, stop=threading.Event(), patience=0.2)
     assert not saved[-1]["probe"].complete and "away" in (saved[-1]["probe"].trouble or "")

@@ -22,7 +22,7 @@ from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite
 from trainvitals.exporters.spool import Spool
-from trainvitals.exporters.write_messages import About, Point, Series, encode_first, encode_second
+from trainvitals.exporters.write_messages import FamilyAbout, SentPoint, SentSeries, encode_first, encode_second
 
 WITHOUT = {"X-Prometheus-Remote-Write-Samples-Written": ""}
 """The header that a server of the first version does not send."""
@@ -406,9 +406,9 @@ def test_a_spool_is_found_again_in_its_order_without_what_was_half_written(tmp_p
 
 
 @pytest.mark.parametrize("encode", [encode_first, encode_second])
-def test_the_end_of_a_series_is_the_nan_that_means_it(encode: Callable[[Iterable[Point], int], bytes]) -> None:
-    series = Series(("__name__", "sent"), About("gauge", "A number", ""), "")
-    assert struct.pack("<Q", 0x7FF0000000000002) in encode([Point(series, None)], 5)
+def test_the_end_of_a_series_is_the_nan_that_means_it(encode: Callable[[Iterable[SentPoint], int], bytes]) -> None:
+    series = SentSeries(("__name__", "sent"), FamilyAbout("gauge", "A number", ""), "")
+    assert struct.pack("<Q", 0x7FF0000000000002) in encode([SentPoint(series, None)], 5)
 
 
 # -- which version

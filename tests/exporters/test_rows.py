@@ -13,7 +13,7 @@ from waiting import PATIENCE, wait_until
 
 from trainvitals.exporters.rows import (
     MOST_MARKS,
-    Limits,
+    DeliveryLimits,
     RowRunner,
     RowsRefused,
     RunDescription,
@@ -80,7 +80,7 @@ def start(
     probe: Probe, warned: list[str] | None = None, queue: int = 1000, known: RowExport | None = None
 ) -> RowRunner:
     warn = (warned if warned is not None else []).append
-    return RowRunner("probe", lambda: probe, RUN, known, warn=warn, limits=Limits(queue, 0.001, PATIENCE))
+    return RowRunner("probe", lambda: probe, RUN, known, warn=warn, limits=DeliveryLimits(queue, 0.001, PATIENCE))
 
 
 def lines_taken(runner: RowRunner) -> int | None:
@@ -188,7 +188,7 @@ def test_rows_for_another_target_begin_at_the_first() -> None:
     assert first.wait()
     known = replace(first.describe(), target="http://one")
     same, other = (
-        RowRunner("probe", Probe, RUN, known, target=target, limits=Limits(patience=PATIENCE))
+        RowRunner("probe", Probe, RUN, known, target=target, limits=DeliveryLimits(patience=PATIENCE))
         for target in ("http://one", "http://other")
     )
     assert (same.positions.get(FILE), other.positions.get(FILE)) == (Position(30, 3), Position())
@@ -259,7 +259,7 @@ def test_one_that_cannot_be_made_is_given_up_in_the_end() -> None:
         raise RuntimeError("no such server")
 
     warned: list[str] = []
-    runner = RowRunner("probe", create, RUN, warn=warned.append, limits=Limits(first_pause=60.0, patience=0.0))
+    runner = RowRunner("probe", create, RUN, warn=warned.append, limits=DeliveryLimits(first_pause=60.0, patience=0.0))
     wait_until(lambda: warned, "the reason")
     runner.end(None)
     assert not runner.wait()

@@ -23,7 +23,7 @@ from engines import CONFIG, USERS, Engine  # noqa: E402
 from waiting import free_port, wait_until  # noqa: E402
 
 from trainvitals.fleet import schema  # noqa: E402
-from trainvitals.fleet.checking import Checked, check_engine  # noqa: E402
+from trainvitals.fleet.checking import ClusterCheck, check_engine  # noqa: E402
 
 NAME = "fleet"
 SHARDS, REPLICAS = 2, 2
@@ -96,7 +96,7 @@ def run_cluster(place: Path) -> Iterator[list[list[Engine]]]:
         yield engines
 
 
-def check_cluster(place: Path) -> Checked:
+def check_cluster(place: Path) -> ClusterCheck:
     """What `trainvitals gateway check` finds while a replica of each shard is killed, and comes back."""
     with run_cluster(place) as engines:
         opened = engines[0][0].open(NAME)

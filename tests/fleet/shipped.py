@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from trainvitals.fleet import gateway, wire
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
-from trainvitals.fleet.wire import Frame, Held
+from trainvitals.fleet.wire import FileRange, Held
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
@@ -29,7 +29,7 @@ def address_of(project: str, run: str) -> str:
     return f"{wire.PREFIX}/runs/{project}/{run}"
 
 
-def frames_of(folder: Path, held: Mapping[str, Held], chance: random.Random) -> Iterator[Frame]:
+def frames_of(folder: Path, held: Mapping[str, Held], chance: random.Random) -> Iterator[FileRange]:
     """What lies behind, in pieces of any size."""
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -44,16 +44,16 @@ def frames_of(folder: Path, held: Mapping[str, Held], chance: random.Random) -> 
             complete = data.rfind(b"\n") + 1
             while place < complete and not known.sealed:
                 end = data.find(b"\n", min(place + chance.randrange(1, 200_000), complete - 1)) + 1
-                yield Frame(data=data[place:end], offset=place, **about)
+                yield FileRange(data=data[place:end], offset=place, **about)
                 place = end
         elif kind == "bytes":
             place = known.end if known.generation == "1" else 0
             while place < len(data):
                 end = place + chance.randrange(1, 100_000)
-                yield Frame(data=data[place:end], offset=place, generation="1", **about)
+                yield FileRange(data=data[place:end], offset=place, generation="1", **about)
                 place = min(end, len(data))
         elif (kind == "document" and wire.digest_of(data) != known.digest) or (kind != "document" and not known.end):
-            yield Frame(data=data, **about)
+            yield FileRange(data=data, **about)
 
 
 def ship(client: httpx.Client, folder: Path, *, seed: int = 1) -> None:
@@ -62,7 +62,7 @@ def ship(client: httpx.Client, folder: Path, *, seed: int = 1) -> None:
     address = address_of(run.project or folder.parent.name, folder.name)
     held = parse(client.get(address))
     chance = random.Random(seed)
-    waiting: list[Frame] = []
+    waiting: list[FileRange] = []
     for frame in frames_of(folder, held, chance):
         waiting.append(frame)
         if chance.random() < 0.3:
@@ -71,7 +71,7 @@ def ship(client: httpx.Client, folder: Path, *, seed: int = 1) -> None:
     send(client, address, waiting)
 
 
-def send(client: httpx.Client, address: str, frames: list[Frame]) -> dict[str, Held]:
+def send(client: httpx.Client, address: str, frames: list[FileRange]) -> dict[str, Held]:
     body = wire.encode_frames(frames)
     answer = client.post(address, content=body, headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 200, answer.text

@@ -25,14 +25,14 @@ from trainvitals.fleet.intake import take
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.tokens import Tokens
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.varints import varint
 
 RUN = "20261118-060000-one-aaaa"
 NAME = "training_metrics_20261118_060000.rank0.jsonl"
 ADDRESS = address_of("vision", RUN)
-DOCUMENT = Frame("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "vision"}))
+DOCUMENT = FileRange("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "vision"}))
 
 
 def lines(first: int, end: int) -> bytes:
@@ -66,21 +66,21 @@ def losses(store: Store) -> list[float]:
 
 def test_a_frame_that_does_not_begin_at_the_end_is_not_taken(client: TestClient, store: Store) -> None:
     first, second = lines(0, 10), lines(10, 20)
-    held = send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", first)])
+    held = send(client, ADDRESS, [DOCUMENT, FileRange(NAME, "lines", first)])
     assert (held[NAME].end, held[NAME].rows) == (len(first), 10)
     for offset in (0, len(first) - 5, len(first) + 1):
-        body = wire.encode_frames([Frame(NAME, "lines", second, offset)], compress=False)
+        body = wire.encode_frames([FileRange(NAME, "lines", second, offset)], compress=False)
         answer = client.post(ADDRESS, content=body)
         assert answer.status_code == 409
         assert parse(answer)[NAME].end == len(first)
-    send(client, ADDRESS, [Frame(NAME, "lines", second, len(first))])
+    send(client, ADDRESS, [FileRange(NAME, "lines", second, len(first))])
     assert losses(store) == [step / 7 for step in range(20)]
 
 
 def test_of_several_frames_those_that_fit_are_taken(client: TestClient) -> None:
     send(client, ADDRESS, [DOCUMENT])
     body = wire.encode_frames(
-        [Frame(NAME, "lines", lines(0, 3)), Frame("a.log", "bytes", b"x", 7, "1")], compress=False
+        [FileRange(NAME, "lines", lines(0, 3)), FileRange("a.log", "bytes", b"x", 7, "1")], compress=False
     )
     answer = client.post(ADDRESS, content=body)
     assert answer.status_code == 409
@@ -97,7 +97,7 @@ def test_any_gateway_goes_on_where_another_ended(store: Store) -> None:
         send(one, ADDRESS, [DOCUMENT])
         offset = 0
         for number, data in enumerate(piece):
-            send((one, other)[number % 2], ADDRESS, [Frame(NAME, "lines", data, offset)])
+            send((one, other)[number % 2], ADDRESS, [FileRange(NAME, "lines", data, offset)])
             offset += len(data)
     assert losses(store) == [step / 7 for step in range(1000)]
 
@@ -105,7 +105,7 @@ def test_any_gateway_goes_on_where_another_ended(store: Store) -> None:
 def test_rows_that_are_written_twice_count_once(store: Store) -> None:
     """A gateway is killed between the rows and its answer, and another takes a longer piece of the same lines."""
     for end in (60, 100, 100):
-        taken = take([DOCUMENT, Frame(NAME, "lines", lines(0, end))], {}, "vision", RUN, 20261118)
+        taken = take([DOCUMENT, FileRange(NAME, "lines", lines(0, end))], {}, "vision", RUN, 20261118)
         store.write(taken.intake.blocks)
     assert losses(store) == [step / 7 for step in range(100)]
     assert store.read_ends("vision", RUN)[NAME].rows == 100
@@ -114,8 +114,8 @@ def test_rows_that_are_written_twice_count_once(store: Store) -> None:
 
 
 def test_rows_that_were_not_acknowledged_are_not_shown(store: Store) -> None:
-    taken = take([DOCUMENT, Frame(NAME, "lines", lines(0, 10))], {}, "vision", RUN, 20261118)
-    more = take([Frame(NAME, "lines", lines(10, 20), taken.ends[NAME].end)], taken.ends, "vision", RUN, 20261118)
+    taken = take([DOCUMENT, FileRange(NAME, "lines", lines(0, 10))], {}, "vision", RUN, 20261118)
+    more = take([FileRange(NAME, "lines", lines(10, 20), taken.ends[NAME].end)], taken.ends, "vision", RUN, 20261118)
     store.write(taken.intake.blocks)
     store.write({"points": more.intake.blocks["points"]})  # and then the gateway is killed
     assert losses(store) == [step / 7 for step in range(10)]
@@ -125,12 +125,12 @@ def test_rows_that_were_not_acknowledged_are_not_shown(store: Store) -> None:
 
 def test_a_text_that_was_begun_anew_replaces_the_one_before(client: TestClient, store: Store) -> None:
     name = "console.rank0.log"
-    send(client, ADDRESS, [DOCUMENT, Frame(name, "bytes", b"old old\n" * 9, 0, "1")])
-    send(client, ADDRESS, [Frame(name, "bytes", b"new\n", 0, "2")])
-    send(client, ADDRESS, [Frame(name, "bytes", b"newer\n", 4, "2")])
+    send(client, ADDRESS, [DOCUMENT, FileRange(name, "bytes", b"old old\n" * 9, 0, "1")])
+    send(client, ADDRESS, [FileRange(name, "bytes", b"new\n", 0, "2")])
+    send(client, ADDRESS, [FileRange(name, "bytes", b"newer\n", 4, "2")])
     reader = StoreRuns(store).open(RUN)
     assert reader.read_text("console", name, 1000).text == "new\nnewer\n"
-    assert send(client, ADDRESS, [Frame(name, "bytes", b"", 10, "2")])[name].generation == "2"
+    assert send(client, ADDRESS, [FileRange(name, "bytes", b"", 10, "2")])[name].generation == "2"
 
 
 # -- who may
@@ -152,7 +152,7 @@ def test_nobody_writes_into_another_project(store: Store, tmp_path: Path) -> Non
         assert client.post(ADDRESS, content=body, headers=headers["w"]).status_code == 200
         assert client.get(ADDRESS, headers=headers["a"]).status_code == 200
         # Nor by what a run says of itself.
-        lie = Frame("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "speech"}))
+        lie = FileRange("run.json", "document", encode_line({"format": 1, "id": RUN, "project": "speech"}))
         answer = client.post(ADDRESS, content=wire.encode_frames([lie], compress=False), headers=headers["w"])
         assert answer.status_code == 422 and "project 'speech'" in answer.json()["error"]
     assert StoreRuns(store, frozenset({"speech"})).list_keys() == []
@@ -163,8 +163,11 @@ def test_nobody_writes_into_another_project(store: Store, tmp_path: Path) -> Non
     ("body", "status"),
     [
         (b"nonsense", 422),
-        (wire.encode_frames([Frame(NAME, "lines", b"no end of line")], compress=False), 422),
-        (wire.encode_frames([Frame("segments/" + NAME[:-6] + ".parquet", "segment", b"PAR1")], compress=False), 422),
+        (wire.encode_frames([FileRange(NAME, "lines", b"no end of line")], compress=False), 422),
+        (
+            wire.encode_frames([FileRange("segments/" + NAME[:-6] + ".parquet", "segment", b"PAR1")], compress=False),
+            422,
+        ),
         (bytes(wire.MOST_BYTES + 1), 413),
     ],
 )
@@ -181,7 +184,7 @@ def test_names_with_sql_in_them_are_names(client: TestClient, store: Store) -> N
     assert answer.status_code == 422, "a backslash is no part of a name"
     run = "20261118-060000-' OR 1=1 --"
     document = encode_line({"format": 1, "id": run, "project": project})
-    send(client, address_of(project.replace(";", "%3B"), run), [Frame("run.json", "document", document)])
+    send(client, address_of(project.replace(";", "%3B"), run), [FileRange("run.json", "document", document)])
     assert StoreRuns(store).describe(run).project == project
     assert b"points" in store.engine.execute("SHOW TABLES")
 
@@ -200,9 +203,9 @@ def test_a_dead_engine_is_said_and_nothing_is_acknowledged(tmp_path: Path) -> No
         schema.prepare(opened)
         with TestClient(Gateway(Store(opened), None).make_app()) as client:
             assert client.get("/health").status_code == 200
-            send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+            send(client, ADDRESS, [DOCUMENT, FileRange(NAME, "lines", lines(0, 10))])
             engine.kill()
-            body = wire.encode_frames([Frame(NAME, "lines", lines(10, 20), len(lines(0, 10)))], compress=False)
+            body = wire.encode_frames([FileRange(NAME, "lines", lines(10, 20), len(lines(0, 10)))], compress=False)
             answer = client.post(ADDRESS, content=body)
             assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
             assert client.get("/health").status_code == 503
@@ -218,12 +221,12 @@ def test_a_full_disk_of_the_engine_is_said_and_nothing_is_acknowledged(small_dis
         opened = engine.open("fleet")
         schema.prepare(opened)
         with TestClient(Gateway(Store(opened), None).make_app()) as client:
-            send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+            send(client, ADDRESS, [DOCUMENT, FileRange(NAME, "lines", lines(0, 10))])
             ballast = small_disk / "ballast"
             with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
                 while file.write(bytes(4096)):
                     pass
-            more = Frame(NAME, "lines", lines(10, 5000), len(lines(0, 10)))
+            more = FileRange(NAME, "lines", lines(10, 5000), len(lines(0, 10)))
             body = wire.encode_frames([more], compress=False)
             answer = client.post(ADDRESS, content=body)
             assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0, answer.text
@@ -238,7 +241,7 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
 ) -> None:
     gateway = Gateway(store, None)
     body = wire.encode_frames([DOCUMENT], compress=False)
-    sealed = Frame(f"segments/{NAME[:-6]}.parquet", "segment", bytes(gateways.MOST_PENDING // 40))
+    sealed = FileRange(f"segments/{NAME[:-6]}.parquet", "segment", bytes(gateways.MOST_PENDING // 40))
     with TestClient(gateway.make_app()) as busy:
         with gateway._writer.reserve([sealed]):  # small on the way, and large in memory
             answer = busy.post(ADDRESS, content=body)
@@ -283,7 +286,7 @@ def test_a_gateway_without_a_place_for_metrics_says_so(store: Store, client: Tes
 
 
 def test_what_it_did_is_counted(client: TestClient) -> None:
-    send(client, ADDRESS, [DOCUMENT, Frame(NAME, "lines", lines(0, 10))])
+    send(client, ADDRESS, [DOCUMENT, FileRange(NAME, "lines", lines(0, 10))])
     counted = client.get("/metrics").text
     assert "trainvitals_gateway_requests_total 1" in counted
     assert "trainvitals_gateway_rows_total 12" in counted  # 10 values, a document, and the end of the file

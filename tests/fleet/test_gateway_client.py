@@ -15,11 +15,11 @@ from waiting import free_port
 from trainvitals.certificates import ClientTls
 from trainvitals.errors import SettingError
 from trainvitals.fleet import gateway_client, wire
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, OverQuota, Refused, TooLarge
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, GatewayRefused, NotNow, QuotaReached, TooLarge
+from trainvitals.fleet.wire import FileRange
 from trainvitals.settings import resolve
 
-FRAMES = [Frame("run.json", "document", b"{}")]
+FRAMES = [FileRange("run.json", "document", b"{}")]
 NOBODY = "env:TRAINVITALS_TOKEN"
 
 
@@ -78,7 +78,7 @@ def test_a_missing_token_is_called_missing(honest: HonestGateway) -> None:
         (426, {}, b"", NotNow, "does not know version 1", 500, 600),
         (403, {}, b"", NotNow, "token", 50, 60),
         (413, {}, b"", TooLarge, None, 0, 0),
-        (400, {}, b"\x1b[31mred", Refused, "red", 0, 0),
+        (400, {}, b"\x1b[31mred", GatewayRefused, "red", 0, 0),
         (200, {}, b"<html>", NotNow, "makes no sense", 0, 1),
         (200, {}, b'{"files": []}', NotNow, "makes no sense", 0, 1),
         (200, {wire.VERSION_HEADER: ""}, b'{"files": {}}', NotNow, "no gateway of trainvitals", 50, 60),
@@ -108,7 +108,7 @@ def test_a_quota_is_for_one_run_and_not_for_the_gateway(honest: HonestGateway) -
     gateway = FarGateway(GatewayAccess(honest.address, NOBODY))
     for headers, seconds in (({"Retry-After": "30"}, 30), ({}, 600), ({"Retry-After": "90000"}, 600)):
         honest.misbehave = lambda *_, headers=headers: (429, headers, b'{"error": "full \\u001b[31m", "quota": true}')  # type: ignore[misc]
-        with pytest.raises(OverQuota, match="full") as caught:
+        with pytest.raises(QuotaReached, match="full") as caught:
             gateway.send("p", "r", FRAMES)
         assert caught.value.seconds == seconds and "\x1b" not in str(caught.value)
         assert gateway.wait == 0 and gateway.trouble == ""

@@ -20,7 +20,7 @@ from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import Limits, Tokens
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 
 DAY = 86_400
 NOON = 1_800_014_400.0 // DAY * DAY + DAY / 2
@@ -57,7 +57,7 @@ class Site:
     def ship(self, project: str, run: str, size: int = 0, token: str = "a") -> httpx.Response:
         """A piece of a text, or a document if it is empty."""
         self.requests += 1
-        frame = Frame(f"{self.requests}.log", "bytes", bytes(size), 0, "1")
+        frame = FileRange(f"{self.requests}.log", "bytes", bytes(size), 0, "1")
         body = wire.encode_frames([frame], compress=False)
         client = self.clients[self.requests % 2]
         return client.post(address_of(project, run), content=body, headers=self.headers[token])

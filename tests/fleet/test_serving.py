@@ -19,7 +19,7 @@ from shipped import address_of, parse, send
 from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import schema
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 
 ADDRESS = address_of("vision", "20261118-060001-first-aaaa")
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -68,7 +68,7 @@ def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Sta
         with pytest.raises(httpx.TransportError):
             connect(known).get("/health")
     with connect(authority) as client:
-        send(client, ADDRESS, [Frame("a.log", "bytes", b"hello\n", 0, "1")])
+        send(client, ADDRESS, [FileRange("a.log", "bytes", b"hello\n", 0, "1")])
         assert parse(client.get(ADDRESS))["a.log"].end == 6
     process.send_signal(signal.SIGTERM)
     assert process.wait() == -signal.SIGTERM  # as the shell expects of it, after what was begun is done

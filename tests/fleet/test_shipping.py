@@ -16,7 +16,7 @@ from run_copies import find_differences
 from trainvitals.fleet import shipping, wire
 from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow
 from trainvitals.fleet.shipping import RunShipment
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import RankStatus, Status
 from trainvitals.journal.segment_writer import seal
@@ -205,7 +205,7 @@ def test_failures_at_random_moments_lose_and_double_nothing(
     chance = random.Random(0)
     original = honest.answer
 
-    def fail(method: str, path: str, token: str, frames: list[Frame]) -> tuple[int, dict[str, str], bytes]:
+    def fail(method: str, path: str, token: str, frames: list[FileRange]) -> tuple[int, dict[str, str], bytes]:
         dice = chance.random()
         if dice < 0.2:
             return 503, {"Retry-After": "0"}, b""

@@ -20,7 +20,7 @@ from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.encoding import encode_line, format_time, parse_time
 from trainvitals.journal.folder_runs import FolderRuns
@@ -139,13 +139,13 @@ def test_a_run_is_followed_while_it_is_shipped(store: Store) -> None:
 
     with TestClient(Gateway(store, None).make_app()) as client:
         document = {"format": 1, "id": "20261118-060000-live-aaaa", "project": "live", "status": "running"}
-        frame = Frame(name, "lines", line(0))
-        held = send(client, address, [Frame("run.json", "document", encode_line(document)), frame])
+        frame = FileRange(name, "lines", line(0))
+        held = send(client, address, [FileRange("run.json", "document", encode_line(document)), frame])
         reader = StoreRuns(store).open("20261118-060000-live-aaaa")
         feed, late = reader.follow(("training", "events")), reader.follow(from_end=True)
         assert [row["step"] for _, row in feed.poll()] == [0]
         stamp = reader.stamp()
-        held = send(client, address, [Frame(name, "lines", line(1) + line(2), held[name].end)])
+        held = send(client, address, [FileRange(name, "lines", line(1) + line(2), held[name].end)])
         reader.files.look_again()
         assert reader.stamp() != stamp
         assert [row["step"] for _, row in feed.poll()] == [1, 2]

@@ -17,7 +17,7 @@ from trainvitals.fleet.clickhouse import ClickHouse, EngineError
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns, open_store
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.row_cache import Made
 
@@ -37,7 +37,7 @@ def put(store: Store, project: str, run: str, name: str, status: str = "finished
     created = format_time(1.8e9 + second)
     about = {"format": 1, "id": run, "project": project, "name": name, "status": status, "created": created}
     with TestClient(Gateway(store, None).make_app()) as client:
-        send(client, address_of(project, run), [Frame("run.json", "document", encode_line(about))])
+        send(client, address_of(project, run), [FileRange("run.json", "document", encode_line(about))])
 
 
 def test_runs_are_listed_by_age_and_found_by_name(store: Store) -> None:
@@ -91,7 +91,7 @@ def test_rows_of_ended_runs_are_made_once(store: Store) -> None:
 
 def test_a_run_whose_description_is_still_on_its_way_is_shown_so(store: Store) -> None:
     with TestClient(Gateway(store, None).make_app()) as client:
-        send(client, address_of("vision", "20261118-060001-first-aaaa"), [Frame("status.json", "document", b"{}")])
+        send(client, address_of("vision", "20261118-060001-first-aaaa"), [FileRange("status.json", "document", b"{}")])
     info = StoreRuns(store).describe("20261118-060001-first-aaaa")
     assert (info.status, info.cause_text) == ("unreadable", "run.json has not arrived yet")
 
@@ -102,7 +102,7 @@ def test_a_live_run_of_another_machine_with_the_name_of_this_one_lives(store: St
     process = {"pid": 2**22 + 1, "start": 1.0, "host": runtime.host_name()}
     about = {"format": 1, "id": run, "project": "vision", "status": "running", "process": process}
     with TestClient(Gateway(store, None).make_app()) as client:
-        send(client, address_of("vision", run), [Frame("run.json", "document", encode_line(about))])
+        send(client, address_of("vision", run), [FileRange("run.json", "document", encode_line(about))])
         assert StoreRuns(store).describe(run).status == "running"
         # Nor can a run take the key that another one has in a list of several projects.
         answer = client.get(address_of("other", f"vision~{run}"))

@@ -22,7 +22,7 @@ from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.tokens import Tokens
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.views.web.api import ENDPOINTS
@@ -44,10 +44,10 @@ def put(client: TestClient, project: str, run: str, metric: str) -> None:
     )
     event = encode_line({"timestamp": format_time(1.8e9), "event": metric, "message": f"{metric}: {HIDDEN}"})
     frames = [
-        Frame("run.json", "document", encode_line({**about, "created": format_time(1.8e9)})),
-        Frame("training_metrics_20261118_060000.rank0.jsonl", "lines", lines),
-        Frame("events_20261118_060000.jsonl", "lines", event),
-        Frame("console.rank0.log", "bytes", f"{metric}: {HIDDEN}".encode(), 0, "1"),
+        FileRange("run.json", "document", encode_line({**about, "created": format_time(1.8e9)})),
+        FileRange("training_metrics_20261118_060000.rank0.jsonl", "lines", lines),
+        FileRange("events_20261118_060000.jsonl", "lines", event),
+        FileRange("console.rank0.log", "bytes", f"{metric}: {HIDDEN}".encode(), 0, "1"),
     ]
     send(client, address_of(project, run), frames)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.fleet import wire
-from trainvitals.fleet.wire import Frame, Held, TooLong, WireError
+from trainvitals.fleet.wire import FileRange, Held, TooLong, WireError
 
 TRAINING = "training_metrics_20261118_060000.rank0.jsonl"
 
@@ -46,10 +46,10 @@ def test_what_a_file_is_decides_how_it_is_shipped(path: str, kind: str | None) -
 
 def test_frames_come_back_as_they_were_sent() -> None:
     frames = [
-        Frame(TRAINING, "lines", b'{"a": 1}\n{"b": 2}\n', 17),
-        Frame("run.json", "document", b"{}", modified=5.5),
-        Frame("console.rank0.log", "bytes", bytes(range(256)), 3, "77"),
-        Frame("media/empty.txt", "bytes", b""),
+        FileRange(TRAINING, "lines", b'{"a": 1}\n{"b": 2}\n', 17),
+        FileRange("run.json", "document", b"{}", modified=5.5),
+        FileRange("console.rank0.log", "bytes", bytes(range(256)), 3, "77"),
+        FileRange("media/empty.txt", "bytes", b""),
     ]
     body = wire.encode_frames(frames)
     assert list(wire.decode_frames(wire.decompress(body))) == frames

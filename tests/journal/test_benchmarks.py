@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainvitals.journal.benchmarks import read_benchmarks, write_benchmark
-from trainvitals.journal.documents.benchmark import Agreement, Benchmark, Latency, Measured, new_benchmark
+from trainvitals.journal.documents.benchmark import Agreement, Benchmark, Latency, MeasuredVariant, new_benchmark
 
-ROW = Measured(
+ROW = MeasuredVariant(
     variant="int8",
     latency=Latency(calls=3, median=1.5),
     agreement=Agreement(max_error=math.inf, within=False),

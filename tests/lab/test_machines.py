@@ -101,7 +101,7 @@ def test_a_hostile_machine_harms_nothing(rows: list[Any], hardware: dict[str, An
     machine = Machine(parse_place("gpu1"), lambda: Scripted({}))
     listed = Message({"order": [row["key"] for row in rows], "changed": rows})
     machine._take_list(messages.decode(messages.encode(listed)).json, fresh=True)
-    machine._hardware = machines.Hardware.parse(messages.decode(messages.encode(Message(hardware))).json)
+    machine._hardware = machines.MachineHardware.parse(messages.decode(messages.encode(Message(hardware))).json)
     runs = MachineRuns([machine])
     keys = runs.list_keys()
     assert len(keys) == len(rows)

@@ -23,7 +23,7 @@ from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.roster import Roster
 from trainvitals.agent.run import WatchedRun
-from trainvitals.agent.run_context import Machine
+from trainvitals.agent.run_context import AgentServices
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.shipping import Shipping
@@ -103,7 +103,7 @@ class Agent:
             self._shipping.count,
         )
         self._late_exports = LateExports(self._host, self._log)
-        self._machine = Machine(
+        self._machine = AgentServices(
             self._host,
             self._sampler.describe,
             self._sampler.health,

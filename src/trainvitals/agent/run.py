@@ -21,7 +21,7 @@ from trainvitals.agent.rank_watch import RankWatch, RegistrationChange
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.run_account import RunAccount
-from trainvitals.agent.run_context import Machine, RunContext
+from trainvitals.agent.run_context import AgentServices, RunContext
 from trainvitals.agent.run_parts import RunParts
 from trainvitals.agent.stopping import Stopping
 from trainvitals.exporters.runs import EndedAt
@@ -55,7 +55,7 @@ class WatchedRun:
     """All ranks of one run on this machine. What the thread does is in `RankWatch` while they live and in `Closing`
     when they are gone."""
 
-    def __init__(self, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> None:
+    def __init__(self, first: Registration, settings: Settings, machine: AgentServices, log: BoundLog) -> None:
         self._context = RunContext.of(first, settings, machine, log)
         self.finishing = False
         """It has ended; its files are being sealed."""

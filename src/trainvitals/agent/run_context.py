@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class AgentServices:
     """What a run may ask the agent for."""
 
     host: str
@@ -49,14 +49,14 @@ class RunContext:
     folder: Path
     settings: Settings
     correlation_id: str
-    machine: Machine
+    machine: AgentServices
     has_many_hosts: bool
     log: BoundLog
     openmetrics_urls: tuple[str, ...] = field(default=(), repr=False)
     """Metrics pages to scrape, with the passwords that may be in them."""
 
     @classmethod
-    def of(cls, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> RunContext:
+    def of(cls, first: Registration, settings: Settings, machine: AgentServices, log: BoundLog) -> RunContext:
         """From the registration of any of its ranks."""
         correlation_id = first.correlation_id or secrets.token_hex(16)
         bound = log.bind(run_id=first.run_id, attempt=first.attempt, correlation_id=correlation_id)

@@ -53,7 +53,7 @@ IsOurs = Callable[[FileName], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SealingJob:
     """Files of one run folder to seal, and what to do afterwards."""
 
     folder: str
@@ -112,7 +112,7 @@ class Sealer:
     no run on another."""
 
     def __init__(self) -> None:
-        self._queues: dict[int | None, queue.SimpleQueue[tuple[Job, Callable[[list[Result]], None]]]] = {}
+        self._queues: dict[int | None, queue.SimpleQueue[tuple[SealingJob, Callable[[list[Result]], None]]]] = {}
         self._children: set[subprocess.Popen[bytes]] = set()
         self._ending = False
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ class Sealer:
     def busy(self) -> bool:
         return self._waiting > 0
 
-    def submit(self, job: Job, done: Callable[[list[Result]], None]) -> None:
+    def submit(self, job: SealingJob, done: Callable[[list[Result]], None]) -> None:
         """`done` is called from another thread with what was made of each file."""
         device = _find_device(job.folder)
         with self._lock:
@@ -140,7 +140,7 @@ class Sealer:
             for child in self._children:
                 child.terminate()
 
-    def _run(self, jobs: queue.SimpleQueue[tuple[Job, Callable[[list[Result]], None]]]) -> None:
+    def _run(self, jobs: queue.SimpleQueue[tuple[SealingJob, Callable[[list[Result]], None]]]) -> None:
         while True:
             job, done = jobs.get()
             try:
@@ -149,7 +149,7 @@ class Sealer:
                 with self._lock:
                     self._waiting -= 1
 
-    def _work(self, job: Job) -> list[Result]:
+    def _work(self, job: SealingJob) -> list[Result]:
         command = [sys.executable, "-P", "-m", "trainvitals.agent.sealing", job.folder]
         child: subprocess.Popen[bytes] | None = None
         try:
@@ -318,7 +318,7 @@ class Seals:
         diagnoses = last and self._diagnose
         if not files and not cleans and not diagnoses:
             return
-        job = Job(
+        job = SealingJob(
             folder=str(self._folder),
             files=tuple(files),
             keep=settings.keep_jsonl,

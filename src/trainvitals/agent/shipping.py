@@ -224,7 +224,7 @@ class Shipping:
 
     def _serve(self, run: _Run) -> None:
         """One request for this run, if its gateway may be asked and there is something to send."""
-        from trainvitals.fleet.gateway_client import NotNow, OverQuota
+        from trainvitals.fleet.gateway_client import NotNow, QuotaReached
 
         began, more = time.thread_time(), False
         watched = run.is_watched  # before the look: what is written until it is released will be seen
@@ -235,7 +235,7 @@ class Shipping:
                 self._moved = time.monotonic()
             else:
                 run.shipment.look(time.monotonic())  # so that status.json says how much waits
-        except OverQuota as error:
+        except QuotaReached as error:
             run.over_quota, run.quota_until = str(error), time.monotonic() + error.seconds
         except NotNow:
             pass  # its trouble says why

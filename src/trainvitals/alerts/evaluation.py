@@ -62,7 +62,7 @@ class Watcher:
             self.memory.add(float(value), subject.count, subject.step, subject.clock.now)
 
 
-class Clock(Protocol):
+class SubjectClock(Protocol):
     """Where a subject learns the time and its siblings."""
 
     now: float
@@ -93,7 +93,7 @@ class Subject:
         "watchers",
     )
 
-    def __init__(self, table: str, labels: Mapping[str, Any], clock: Clock) -> None:
+    def __init__(self, table: str, labels: Mapping[str, Any], clock: SubjectClock) -> None:
         self.table = table
         self.labels = dict(labels)
         self.clock = clock

@@ -105,7 +105,7 @@ def group_seeds(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     return groups if len(groups) > 1 else [[place] for place in range(len(configs))]
 
 
-class Level(NamedTuple):
+class EndLevel(NamedTuple):
     """What a metric came to at the end of the common steps, in one run or in the mean of several seeds."""
 
     value: float
@@ -174,7 +174,7 @@ def _within(curve: XY, begin: float, end: float) -> XY:
 # -- what a curve came to
 
 
-def _levels(curves: Sequence[XY], begin: float, end: float, all_curves: Sequence[Sequence[XY]]) -> list[Level]:
+def _levels(curves: Sequence[XY], begin: float, end: float, all_curves: Sequence[Sequence[XY]]) -> list[EndLevel]:
     """Of every curve at the same places: the middle of the stretch, or where the sparsest has its values."""
     parts = [_within(curve, begin, end)[0] for side in all_curves for curve in side]
     known = [part for part in parts if len(part)]
@@ -183,13 +183,13 @@ def _levels(curves: Sequence[XY], begin: float, end: float, all_curves: Sequence
     return [_level(curve, _within(curve, begin, end), places) for curve in curves]
 
 
-def _level(curve: XY, stretch: XY, places: Floats) -> Level:
+def _level(curve: XY, stretch: XY, places: Floats) -> EndLevel:
     x, y = stretch
     noise = _noise(*curve)
     if len(y) < DENSE:
         value = float(np.interp(places, *curve).mean())
         error = None if noise is None else noise.error_of(len(y), FLOOR * abs(value))
-        return Level(value, error, noise.freedom if noise is not None else 0.0)
+        return EndLevel(value, error, noise.freedom if noise is not None else 0.0)
     few = len(y) < MEANS
     size = -(-len(y) // MEANS)
     count = len(y) // size
@@ -201,7 +201,7 @@ def _level(curve: XY, stretch: XY, places: Floats) -> Level:
     if few and noise is not None:
         # A few neighbours look independent: what came before them shows how alike they are.
         error, freedom = max(error, noise.error_of(count)), min(freedom, max(noise.freedom, LEAST_FREEDOM))
-    return Level(float(y.mean()) + slope * float(places.mean() - x.mean()), error, freedom)
+    return EndLevel(float(y.mean()) + slope * float(places.mean() - x.mean()), error, freedom)
 
 
 def _detrend(x: Floats, y: Floats) -> tuple[float, Floats]:
@@ -269,15 +269,15 @@ def _likeness(noises: Sequence[float]) -> float:
     return float(np.mean(found)) if found else 0.0
 
 
-def _join(levels: Sequence[Level]) -> Level:
+def _join(levels: Sequence[EndLevel]) -> EndLevel:
     """The mean of the seeds, with the error that their spread shows."""
     if len(levels) == 1:
         return levels[0]
     values = np.array([level.value for level in levels])
-    return Level(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
+    return EndLevel(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
 
 
-def _confidence(a: Level, b: Level, seeds: tuple[int, int]) -> float | None:
+def _confidence(a: EndLevel, b: EndLevel, seeds: tuple[int, int]) -> float | None:
     """That the difference is not chance; None if the noise of neither is known."""
     if math.isclose(a.value, b.value, rel_tol=ROUNDING):
         return 0.0

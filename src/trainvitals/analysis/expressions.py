@@ -38,7 +38,7 @@ class ExpressionError(TrainvitalsError):
     """A text that is no expression; the message says where."""
 
 
-class Curve(NamedTuple):
+class StepCurve(NamedTuple):
     """Values by ascending step, each step once."""
 
     x: Floats
@@ -46,36 +46,36 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Constant:
     """Such as 0.9."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class LoggedMetric:
     """A logged name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Applied:
     """A function or an operator of values."""
 
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression = Number | Metric | Call
-Value = Curve | float
+Expression = Constant | LoggedMetric | Applied
+Value = StepCurve | float
 
 
 def names_in(expression: Expression) -> list[str]:
     """The metrics it is computed from, each once."""
-    if isinstance(expression, Metric):
+    if isinstance(expression, LoggedMetric):
         return [expression.name]
-    inner = expression.arguments if isinstance(expression, Call) else ()
+    inner = expression.arguments if isinstance(expression, Applied) else ()
     return list(dict.fromkeys(name for argument in inner for name in names_in(argument)))
 
 
@@ -152,7 +152,7 @@ class _Parser:
     def _chain(self, part: Callable[[], Expression], *signs: str) -> Expression:
         found = part()
         while self._peek().kind == "sign" and self._peek().text in signs:
-            found = Call(self._take().text, (found, part()))
+            found = Applied(self._take().text, (found, part()))
         return found
 
     def _signed(self) -> Expression:
@@ -160,10 +160,10 @@ class _Parser:
         if token.kind == "sign" and token.text in "+-":
             self._take()
             inner = self._inside(self._signed, token)
-            return Call("negative", (inner,)) if token.text == "-" else inner
+            return Applied("negative", (inner,)) if token.text == "-" else inner
         base = self._value()
         if self._peek().text == "**":
-            return Call("**", (base, self._inside(self._signed, self._take())))
+            return Applied("**", (base, self._inside(self._signed, self._take())))
         return base
 
     def _inside(self, part: Callable[[], Expression], token: _Token) -> Expression:
@@ -177,11 +177,11 @@ class _Parser:
     def _value(self) -> Expression:
         token = self._take()
         if token.kind == "number":
-            return Number(float(token.text))
+            return Constant(float(token.text))
         if token.kind == "quoted":
-            return Metric(token.text[1:-1])
+            return LoggedMetric(token.text[1:-1])
         if token.kind == "name":
-            return self._call(token) if self._peek().text == "(" else Metric(token.text)
+            return self._call(token) if self._peek().text == "(" else LoggedMetric(token.text)
         if token.text == "(":
             found = self._inside(self._sum, token)
             self._expect("sign", ")")
@@ -205,9 +205,9 @@ class _Parser:
             raise ExpressionError(f"{name.text}() takes {function.takes}, not {len(arguments)} {_place(name.at)}")
         if name.text == "ema":
             weight = arguments[1]
-            if not isinstance(weight, Number) or not 0 <= weight.value < 1:
+            if not isinstance(weight, Constant) or not 0 <= weight.value < 1:
                 raise ExpressionError(f"the weight of ema() is a number from 0 to less than 1 {_place(name.at)}")
-        return Call(name.text, tuple(arguments))
+        return Applied(name.text, tuple(arguments))
 
 
 def _spell(token: _Token) -> str:
@@ -217,35 +217,35 @@ def _spell(token: _Token) -> str:
 # -- computing
 
 
-def evaluate(expression: Expression, curves: Mapping[str, Curve]) -> Curve:
+def evaluate(expression: Expression, curves: Mapping[str, StepCurve]) -> StepCurve:
     """The curve that it describes; `curves` has every name in it."""
     with np.errstate(all="ignore"):
         found = _evaluate(expression, curves)
-    assert isinstance(found, Curve)  # it names a metric
+    assert isinstance(found, StepCurve)  # it names a metric
     return found
 
 
-def as_curve(x: Floats, y: Floats) -> Curve:
+def as_curve(x: Floats, y: Floats) -> StepCurve:
     """Of points by ascending step: of several at one step the last."""
     last = np.append(x[1:] != x[:-1], True) if len(x) else np.zeros(0, dtype=bool)
-    return Curve(x[last], y[last])
+    return StepCurve(x[last], y[last])
 
 
-def _evaluate(expression: Expression, curves: Mapping[str, Curve]) -> Value:
-    if isinstance(expression, Number):
+def _evaluate(expression: Expression, curves: Mapping[str, StepCurve]) -> Value:
+    if isinstance(expression, Constant):
         return expression.value
-    if isinstance(expression, Metric):
+    if isinstance(expression, LoggedMetric):
         return curves[expression.name]
     values = [_evaluate(argument, curves) for argument in expression.arguments]
-    if expression.function == "ema" and isinstance(values[0], Curve):
-        return Curve(values[0].x, _average(values[0].y, float(values[1])))  # type: ignore[arg-type] # checked above
+    if expression.function == "ema" and isinstance(values[0], StepCurve):
+        return StepCurve(values[0].x, _average(values[0].y, float(values[1])))  # type: ignore[arg-type] # checked above
     compute = OPERATORS.get(expression.function) or FUNCTIONS[expression.function].compute
-    steps = [value.x for value in values if isinstance(value, Curve)]
+    steps = [value.x for value in values if isinstance(value, StepCurve)]
     if not steps:
-        return float(compute(*(np.float64(value) for value in values if not isinstance(value, Curve))))
+        return float(compute(*(np.float64(value) for value in values if not isinstance(value, StepCurve))))
     x = functools.reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), steps)
-    operands = [value.y[np.searchsorted(value.x, x)] if isinstance(value, Curve) else value for value in values]
-    return Curve(x, np.asarray(compute(*operands), dtype=np.float64))
+    operands = [value.y[np.searchsorted(value.x, x)] if isinstance(value, StepCurve) else value for value in values]
+    return StepCurve(x, np.asarray(compute(*operands), dtype=np.float64))
 
 
 def _average(values: Floats, weight: float) -> Floats:

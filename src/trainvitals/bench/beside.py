@@ -40,7 +40,7 @@ EVENT, FAILED_EVENT = "benchmark", "benchmark_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BenchOrder:
     """What the process beside a training is asked to do."""
 
     folder: str
@@ -89,7 +89,7 @@ def benchmark(
                 **options,
             },
         )
-        process = _start(Order(str(folder), attempt, step, type(model).__name__, str(work), plan.as_json()))
+        process = _start(BenchOrder(str(folder), attempt, step, type(model).__name__, str(work), plan.as_json()))
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -172,7 +172,7 @@ def _describe_inputs(torch: Any, example: Any) -> Iterator[Any]:
         yield InputSpec(tuple(item.shape), dtype, name, max(below, 1))
 
 
-def _start(order: Order) -> subprocess.Popen[bytes]:
+def _start(order: BenchOrder) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-m", "trainvitals.bench.beside"],
         stdin=subprocess.PIPE,
@@ -225,7 +225,7 @@ def classic_values(found: Benchmark) -> dict[str, float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def write_result(order: Order, found: Benchmark) -> None:
+def write_result(order: BenchOrder, found: Benchmark) -> None:
     """The document, a line of metrics at the step of the model, and an event."""
     write_benchmark(Path(order.folder), found)
     _append(order, "training", {"timestamp": format_time(digits=3), "step": order.step, **rows_of(found)})
@@ -235,12 +235,12 @@ def write_result(order: Order, found: Benchmark) -> None:
     _write_event(order, EVENT, text, "info")
 
 
-def _write_event(order: Order, event: str, text: str, severity: str) -> None:
+def _write_event(order: BenchOrder, event: str, text: str, severity: str) -> None:
     labels = Participant(ROLE, 0).labels
     _append(order, "events", new_event(event, text, severity=severity, step=order.step, **labels).as_json())
 
 
-def _append(order: Order, table: str, row: Mapping[str, Any]) -> None:
+def _append(order: BenchOrder, table: str, row: Mapping[str, Any]) -> None:
     # A participant with files of its own: the training goes on with those of its ranks.
     folder = Path(order.folder)
     name = FileName(table, order.attempt, "", rank=0, role=ROLE)
@@ -252,7 +252,7 @@ def _append(order: Order, table: str, row: Mapping[str, Any]) -> None:
 def main() -> int:
     from trainvitals.bench.measuring import measure
 
-    order = Order(**json.loads(sys.stdin.read()))
+    order = BenchOrder(**json.loads(sys.stdin.read()))
     try:
         found = measure(Plan.parse(dict(order.plan)), step=order.step)
         write_result(order, replace(found, model=order.name))

@@ -20,7 +20,7 @@ TAIL = 400
 """Characters of standard error that explain a death."""
 
 
-class Failure(Exception):
+class ChildFailure(Exception):
     """A question that the child could not answer. `state` is that of the result."""
 
     def __init__(self, reason: str, *, unavailable: bool = False, out_of_memory: bool = False) -> None:
@@ -30,7 +30,7 @@ class Failure(Exception):
         self.out_of_memory = out_of_memory
 
 
-class Child:
+class ModelProcess:
     """One process, pinned to its cores. A context manager."""
 
     def __init__(self, plan: Plan, variant: str, threads: int, cores: Sequence[int], work: Path) -> None:
@@ -91,20 +91,20 @@ class Child:
             raise self._explain_death()
         answer: dict[str, Any] = json.loads(line)
         if "unavailable" in answer:
-            raise Failure(answer["unavailable"], unavailable=True)
+            raise ChildFailure(answer["unavailable"], unavailable=True)
         if "failed" in answer:
-            raise Failure(answer["failed"], out_of_memory=bool(answer.get("out_of_memory")))
+            raise ChildFailure(answer["failed"], out_of_memory=bool(answer.get("out_of_memory")))
         return answer
 
-    def _explain_death(self) -> Failure:
+    def _explain_death(self) -> ChildFailure:
         code = self._process.wait()
         if code == -signal.SIGKILL:
-            return Failure("its process was killed: most likely out of memory", out_of_memory=True)
+            return ChildFailure("its process was killed: most likely out of memory", out_of_memory=True)
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(self._errors.tell() - TAIL, 0))
         last = self._errors.read().decode(errors="replace").strip().splitlines()
         name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return Failure(f"its process died ({name}): {last[-1] if last else 'without a message'}")
+        return ChildFailure(f"its process died ({name}): {last[-1] if last else 'without a message'}")
 
     def close(self) -> None:
         """End the process; it has nothing to save."""

@@ -14,7 +14,7 @@ import numpy as np
 from trainvitals import runtime
 from trainvitals.analysis.wording import count_of, percent
 from trainvitals.journal.contracts import Reader
-from trainvitals.journal.documents.benchmark import Measured
+from trainvitals.journal.documents.benchmark import MeasuredVariant
 
 BUSY = 1.3
 """Load per core that is used above which something else was running."""
@@ -89,7 +89,7 @@ def read_hardware(reader: Reader) -> dict[str, float]:
     return found | ({"gpu_watts": sum(powers)} if powers else {})
 
 
-def add_energy(rows: list[Measured], device: str, seen: Mapping[str, float]) -> list[Measured]:
+def add_energy(rows: list[MeasuredVariant], device: str, seen: Mapping[str, float]) -> list[MeasuredVariant]:
     """Joules per item of a model on a GPU. Only of one that was measured alone: in interleaved rounds nobody knows
     whose power it was."""
     timed = [row for row in rows if row.items_per_second]
@@ -101,7 +101,7 @@ def add_energy(rows: list[Measured], device: str, seen: Mapping[str, float]) -> 
     ]
 
 
-def explain(rows: list[Measured], load: float, seen: Mapping[str, float]) -> list[str]:
+def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float]) -> list[str]:
     """What makes the figures less sure, and what to do. `seen` are the highest values that the agent measured
     meanwhile, by catalog name."""
     warnings = []

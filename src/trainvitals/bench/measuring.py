@@ -20,7 +20,7 @@ from trainvitals.analysis import timings
 from trainvitals.analysis.wording import count_of, percent
 from trainvitals.bench import machine
 from trainvitals.bench.agreement import Arrays, compare_outputs
-from trainvitals.bench.child import Child, Failure
+from trainvitals.bench.child import ChildFailure, ModelProcess
 from trainvitals.bench.inputs import InputSpec, describe_inputs
 from trainvitals.bench.model_files import read_size
 from trainvitals.bench.plan import AHEAD_OF_TIME, BY_NAME, MOST_BATCH, ONNX_VARIANTS, Plan
@@ -33,8 +33,8 @@ from trainvitals.journal.documents.benchmark import (
     Agreement,
     Benchmark,
     Generation,
-    Measured,
-    Memory,
+    MeasuredVariant,
+    ModelMemory,
     Peak,
     new_benchmark,
 )
@@ -65,8 +65,8 @@ Report = Callable[[str, float | None], None]
 class _Case:
     """One variant with one batch while it is measured, in one process after the other."""
 
-    child: Child
-    row: Measured
+    child: ModelProcess
+    row: MeasuredVariant
     answers: Arrays = ()
     processes: list[list[tuple[float, ...]]] = field(default_factory=list)
     """The rounds of each."""
@@ -84,7 +84,7 @@ class _Case:
         """Of the process that runs."""
         return [value for part in self.processes[-1] for value in part]
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: ChildFailure) -> None:
         self.row = replace(self.row, state=UNAVAILABLE if failure.unavailable else FAILED, reason=failure.reason)
         self.is_done = True
 
@@ -130,7 +130,7 @@ def _only_size(found: Benchmark, plan: Plan) -> Benchmark:
         raise TrainvitalsError(f"no such file: {path}")
     size = read_size(path)
     has_code = plan.only_size and not plan.target.endswith(SIZE_ONLY)
-    row = Measured(
+    row = MeasuredVariant(
         variant="file",
         state=NOT_RANKED,
         reason="not loaded"
@@ -167,12 +167,12 @@ class _Session:
 
     # -- the children
 
-    def measure_all(self, threads: int) -> list[Measured]:
+    def measure_all(self, threads: int) -> list[MeasuredVariant]:
         """Every variant and batch with this number of threads."""
         if threads > len(self._free):
             reason = f"{threads} threads need as many cores: this process may use {len(self._free)}"
             return [
-                Measured(variant=name, batch=batch, threads=threads, state=UNAVAILABLE, reason=reason)
+                MeasuredVariant(variant=name, batch=batch, threads=threads, state=UNAVAILABLE, reason=reason)
                 for batch in self._plan.batches or (1,)
                 for name in self._names
             ]
@@ -200,17 +200,17 @@ class _Session:
 
     def _load_all(
         self, stack: contextlib.ExitStack, threads: int
-    ) -> tuple[list[tuple[Child, Measured]], list[tuple[Child, Measured]]]:
+    ) -> tuple[list[tuple[ModelProcess, MeasuredVariant]], list[tuple[ModelProcess, MeasuredVariant]]]:
         """A process of each variant with what is known of it so far, and those that cannot be had."""
-        loaded: list[tuple[Child, Measured]] = []
-        missing: list[tuple[Child, Measured]] = []
+        loaded: list[tuple[ModelProcess, MeasuredVariant]] = []
+        missing: list[tuple[ModelProcess, MeasuredVariant]] = []
         begin = time.monotonic()
         for name in self._names:
             child = stack.enter_context(self._start(name, threads))
-            row = Measured(variant=name, threads=threads, reference=name == self._names[0])
+            row = MeasuredVariant(variant=name, threads=threads, reference=name == self._names[0])
             try:
                 loaded.append((child, self._load(child, row)))
-            except Failure as failure:
+            except ChildFailure as failure:
                 if row.reference or (self._plan.against is not None and len(loaded) < 2):
                     target = self._plan.against if name == BASELINE else self._plan.target
                     raise TrainvitalsError(f"cannot measure {target}: {failure.reason}") from None
@@ -231,7 +231,7 @@ class _Session:
                 own = [case for case in cases if case.row.variant == name and not case.is_done]
                 try:
                     child.load()
-                except Failure as failure:
+                except ChildFailure as failure:
                     for case in own:
                         case.fail(failure)
                 for case in own:
@@ -245,12 +245,14 @@ class _Session:
                         case.child.ask("warm_up", batch=batch, seconds=seconds)
                 self._time(left, batch, number)
 
-    def _count_work(self, child: Child, threads: int, cases: Sequence[_Case]) -> None:
+    def _count_work(self, child: ModelProcess, threads: int, cases: Sequence[_Case]) -> None:
         """What a call computes, by the model as it is, and the most that this machine does."""
         counted: dict[int, int | None] = {}
         for case in cases:
             if case.row.reference:
-                with contextlib.suppress(Failure):  # at this batch it fails, or it has an operator without a formula
+                with contextlib.suppress(
+                    ChildFailure
+                ):  # at this batch it fails, or it has an operator without a formula
                     counted[case.row.batch] = child.ask("flops", batch=case.row.batch)["flops"]
         for case in cases:
             # Every variant does the same work, unless it is another model.
@@ -258,19 +260,19 @@ class _Session:
                 case.row = replace(case.row, flops=counted.get(case.row.batch))
         if any(counted.values()):
             self._show("measuring the peak of this machine")
-            with contextlib.suppress(Failure):
+            with contextlib.suppress(ChildFailure):
                 self.peaks.append(Peak(threads=threads, **child.ask("peak")))
 
-    def _start(self, variant: str, threads: int) -> Child:
+    def _start(self, variant: str, threads: int) -> ModelProcess:
         # The last cores: the first ones serve interrupts on most machines.
         cores = self._free[-threads:]
         if variant != BASELINE:
-            return Child(self._plan, variant, threads, cores, self._work)
+            return ModelProcess(self._plan, variant, threads, cores, self._work)
         work = self._work / BASELINE
         work.mkdir(exist_ok=True)
-        return Child(self._plan.baseline, self._plan.variants[0], threads, cores, work)
+        return ModelProcess(self._plan.baseline, self._plan.variants[0], threads, cores, work)
 
-    def _load(self, child: Child, row: Measured) -> Measured:
+    def _load(self, child: ModelProcess, row: MeasuredVariant) -> MeasuredVariant:
         converted = self._convert(child)
         self._show(f"loading {child.variant}")
         found = child.load()
@@ -286,16 +288,16 @@ class _Session:
             convert_seconds=converted if converted is not None else found["convert_seconds"],
             parameters=found.get("parameters"),
             bytes_by_dtype=by_dtype,
-            memory=Memory(weights=sum(by_dtype.values()) / MB) if by_dtype else Memory(),
+            memory=ModelMemory(weights=sum(by_dtype.values()) / MB) if by_dtype else ModelMemory(),
         )
 
-    def _convert(self, child: Child) -> float | None:
+    def _convert(self, child: ModelProcess) -> float | None:
         """Seconds that it took to make the files of an ONNX variant; None where there is nothing to make."""
         is_file = child.plan.target.endswith(".onnx")
         if child.variant not in ONNX_VARIANTS or (is_file and child.variant == "onnx"):
             return None
         self._show(f"converting to {child.variant}")
-        with Child(child.plan, child.variant, child.threads, child.cores, child.work) as converter:
+        with ModelProcess(child.plan, child.variant, child.threads, child.cores, child.work) as converter:
             if not is_file and child.work not in self._seconds_to_export:
                 self._seconds_to_export[child.work] = converter.convert("onnx", self._batches)
             seconds = converter.convert(child.variant, self._batches) if child.variant != "onnx" else 0.0
@@ -344,7 +346,7 @@ class _Session:
             self.sensitivity = self.sensitivity if self.sensitivity is not None else checked["sensitivity"]
             agreement = None
         elif reference.row.state == FAILED:
-            raise Failure(f"the reference failed at this batch: {reference.row.reason}")
+            raise ChildFailure(f"the reference failed at this batch: {reference.row.reason}")
         else:
             agreement = compare_outputs(reference.answers, case.answers, self._plan.tolerance)
         if self._plan.metric is not None:
@@ -455,7 +457,7 @@ class _Session:
         for name in self._plan.variants:
             if name == AHEAD_OF_TIME:
                 continue  # it compiles for minutes for each batch
-            with contextlib.suppress(Failure):
+            with contextlib.suppress(ChildFailure):
                 found[name] = self._find_largest_batch(name)
         return found
 
@@ -463,7 +465,7 @@ class _Session:
         limit = read_available_mb() * MEMORY_SHARE
         good, bad, candidate = 0, MOST_BATCH + 1, 1
         with contextlib.ExitStack() as stack:
-            child: Child | None = None
+            child: ModelProcess | None = None
             while good < candidate < bad:
                 self._show(f"{variant}: trying a batch of {candidate:,}")
                 try:
@@ -472,7 +474,7 @@ class _Session:
                         child.load()
                         child.ask("limit_memory", mb=limit)
                     seconds = child.ask("try_batch", batch=candidate)["seconds"]
-                except Failure as failure:
+                except ChildFailure as failure:
                     if not candidate or failure.unavailable:
                         raise
                     seconds = SLOWEST_BATCH
@@ -485,7 +487,7 @@ class _Session:
                     break
                 candidate = min(good * 2, MOST_BATCH) if bad > MOST_BATCH else (good + bad) // 2
         if not good:
-            raise Failure("not even a batch of 1 runs")
+            raise ChildFailure("not even a batch of 1 runs")
         return good
 
     # --
@@ -504,16 +506,16 @@ def _failing(case: _Case) -> Iterator[None]:
     """What a variant cannot do ends its case and nothing else."""
     try:
         yield
-    except Failure as failure:
+    except ChildFailure as failure:
         case.fail(failure)
 
 
-def _bytes_moved(row: Measured, inputs_and_outputs: int) -> int | None:
+def _bytes_moved(row: MeasuredVariant, inputs_and_outputs: int) -> int | None:
     """None where the weights are not known: a compiled package does not show them."""
     return sum(row.bytes_by_dtype.values()) + inputs_and_outputs if row.parameters is not None else None
 
 
-def judge(row: Measured, reference: Measured) -> Measured:
+def judge(row: MeasuredVariant, reference: MeasuredVariant) -> MeasuredVariant:
     """With its verdict against the reference: speed with its interval, and size."""
     if row.reference:
         return replace(row, verdict="reference" if row.state == MEASURED else "")
@@ -529,12 +531,12 @@ def judge(row: Measured, reference: Measured) -> Measured:
     return replace(row, ratio=ratio.value, ratio_low=ratio.low, ratio_high=ratio.high)
 
 
-def compare_rows(baseline: Measured, row: Measured, *, paired: bool = True) -> timings.Ratio | None:
+def compare_rows(baseline: MeasuredVariant, row: MeasuredVariant, *, paired: bool = True) -> timings.Ratio | None:
     """How many times as long `row` takes; `paired` if both were timed in the same rounds."""
     return timings.compare_processes(*(medians_of(item.rounds_by_process) for item in (baseline, row)), paired=paired)
 
 
-def too_few_processes(*rows: Measured) -> str:
+def too_few_processes(*rows: MeasuredVariant) -> str:
     fewest = min(len(row.rounds_by_process) for row in rows)
     return f"not compared ({count_of(fewest, 'process', 'processes')}, takes {timings.FEWEST_PROCESSES})"
 
@@ -544,7 +546,7 @@ def medians_of(processes: Iterable[Sequence[Sequence[float]]]) -> list[list[floa
     return [[float(np.median(part)) for part in process if part] for process in processes if any(process)]
 
 
-def find_knee(rows: Sequence[Measured], share: float = 0.9) -> Mapping[str, int]:
+def find_knee(rows: Sequence[MeasuredVariant], share: float = 0.9) -> Mapping[str, int]:
     """By variant: the smallest batch with 90 % of its highest throughput, where a larger one only waits longer. Absent
     where that is the largest: the knee may lie beyond."""
     found: dict[str, int] = {}

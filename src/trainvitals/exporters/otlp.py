@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample
 from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import format_labels
-from trainvitals.exporters.push_queue import Outgoing, PushQueue
+from trainvitals.exporters.push_queue import PushQueue, PushRequest
 from trainvitals.http_client import Answer
 
 _UNITS = {
@@ -70,10 +70,10 @@ class Otlp:
         self._points: dict[_Key, _Point] = {}
         """The newest point of every series that has not ended."""
 
-    def prepare(self, body: bytes) -> Outgoing:
-        return Outgoing(body, self._headers)
+    def prepare(self, body: bytes) -> PushRequest:
+        return PushRequest(body, self._headers)
 
-    def is_misunderstood(self, _sent: Outgoing, _answer: Answer) -> bool:
+    def is_misunderstood(self, _sent: PushRequest, _answer: Answer) -> bool:
         return False
 
     def begin_again(self) -> None:
@@ -82,7 +82,7 @@ class Otlp:
     def is_passing(self, status: int) -> bool:
         return status in (429, 502, 503, 504)
 
-    def find_complaint(self, _sent: Outgoing, answer: Answer) -> str | None:
+    def find_complaint(self, _sent: PushRequest, answer: Answer) -> str | None:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 

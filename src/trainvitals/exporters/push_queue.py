@@ -43,7 +43,7 @@ DOOR = (401, 403, 404)
 
 
 @dataclass(slots=True)
-class Counts:
+class PushCounts:
     """What became of the requests."""
 
     sent: int = 0
@@ -52,7 +52,7 @@ class Counts:
     trouble: str | None = None
 
 
-class Outgoing(NamedTuple):
+class PushRequest(NamedTuple):
     """A request."""
 
     body: bytes
@@ -66,10 +66,10 @@ class Dialect(Protocol):
     def title(self) -> str:
         """As in warnings."""
 
-    def prepare(self, body: bytes) -> Outgoing:
+    def prepare(self, body: bytes) -> PushRequest:
         """What of the spool is to be sent, as this server understands it."""
 
-    def is_misunderstood(self, sent: Outgoing, answer: Answer) -> bool:
+    def is_misunderstood(self, sent: PushRequest, answer: Answer) -> bool:
         """Whether the server does not understand this; then `prepare` says it differently."""
 
     def begin_again(self) -> None:
@@ -81,7 +81,7 @@ class Dialect(Protocol):
     def is_passing(self, status: int) -> bool:
         """Whether a server that answers so may take the same request later."""
 
-    def find_complaint(self, sent: Outgoing, answer: Answer) -> str | None:
+    def find_complaint(self, sent: PushRequest, answer: Answer) -> str | None:
         """The complaint of a server that accepted the request."""
 
 
@@ -122,7 +122,7 @@ class PushQueue:
         self._warn = warn
         self._clock = clock
         self._spool = Spool(destination.spool, destination.spool_bytes)
-        self.counts = Counts()
+        self.counts = PushCounts()
         self._last_ms = 0
         self._writing = threading.Lock()
         self._hurry = threading.Event()
@@ -260,7 +260,7 @@ class PushQueue:
         self.counts.trouble = None
         return None
 
-    def _exchange(self, sent: Outgoing) -> Answer:
+    def _exchange(self, sent: PushRequest) -> Answer:
         credentials = self._credentials
         if self._read_url is not None:
             with suppress(SettingError):  # it is being replaced: the one before may still do

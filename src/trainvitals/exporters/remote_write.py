@@ -15,11 +15,11 @@ from prometheus_client.metrics_core import Metric
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.families import is_hardware
 from trainvitals.exporters.labels import format_labels, text_of
-from trainvitals.exporters.push_queue import Outgoing, PushQueue
+from trainvitals.exporters.push_queue import PushQueue, PushRequest
 from trainvitals.exporters.write_messages import (
-    About,
-    Point,
-    Series,
+    FamilyAbout,
+    SentPoint,
+    SentSeries,
     compress,
     convert_to_first,
     count_samples,
@@ -61,16 +61,20 @@ class RemoteWrite:
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
         self._labels = labels or {}
-        self._known: dict[tuple[str, str], Series] = {}
+        self._known: dict[tuple[str, str], SentSeries] = {}
         self._speaks_second = True
 
-    def prepare(self, body: bytes) -> Outgoing:
+    def prepare(self, body: bytes) -> PushRequest:
         message = decompress(body)
         if message is None or not is_second(message):
-            return Outgoing(body, _FIRST)
-        return Outgoing(body, _SECOND) if self._speaks_second else Outgoing(compress(convert_to_first(message)), _FIRST)
+            return PushRequest(body, _FIRST)
+        return (
+            PushRequest(body, _SECOND)
+            if self._speaks_second
+            else PushRequest(compress(convert_to_first(message)), _FIRST)
+        )
 
-    def is_misunderstood(self, sent: Outgoing, answer: Answer) -> bool:
+    def is_misunderstood(self, sent: PushRequest, answer: Answer) -> bool:
         if sent.headers is not _SECOND:
             return False
         silent = not any(name in answer.headers for name in _WRITTEN)
@@ -85,7 +89,7 @@ class RemoteWrite:
     def is_passing(self, status: int) -> bool:
         return status == 429 or status >= 500
 
-    def find_complaint(self, sent: Outgoing, answer: Answer) -> str | None:
+    def find_complaint(self, sent: PushRequest, answer: Answer) -> str | None:
         message = decompress(sent.body)
         if message is None or not is_second(message):
             return None
@@ -97,12 +101,12 @@ class RemoteWrite:
         return None if written >= count else f"{written} of {count} samples written"
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
-        seen: dict[tuple[str, str], Series] = {}
+        seen: dict[tuple[str, str], SentSeries] = {}
         # A server that refuses one sample refuses the request: a fault of the hardware's costs the runs nothing.
-        runs: list[Point] = []
-        hardware: list[Point] = []
+        runs: list[SentPoint] = []
+        hardware: list[SentPoint] = []
         for family in families:
-            about = About(family.type, family.documentation, family.unit)
+            about = FamilyAbout(family.type, family.documentation, family.unit)
             created = f"{family.name}_created"
             begun = {
                 text_of(sample.labels): round(sample.value * 1000)
@@ -118,12 +122,12 @@ class RemoteWrite:
                 if series is None:
                     labels = {"__name__": sample.name, **self._labels, **sample.labels}
                     whole = {name: value for name, value in sample.labels.items() if name != "le"}
-                    series = Series(order_labels(labels), about, format_labels(whole))
+                    series = SentSeries(order_labels(labels), about, format_labels(whole))
                 seen[key] = series
                 points = hardware if is_hardware(sample) else runs
                 began = begun.get(series.whole)
-                points.append(Point(series, float(sample.value), began, sample.exemplar, sample.native_histogram))
-        runs += [Point(series, None) for key, series in self._known.items() if key not in seen]
+                points.append(SentPoint(series, float(sample.value), began, sample.exemplar, sample.native_histogram))
+        runs += [SentPoint(series, None) for key, series in self._known.items() if key not in seen]
         self._known = seen
         encode = encode_second if self._speaks_second else encode_first
         return [

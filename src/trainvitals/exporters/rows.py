@@ -119,7 +119,7 @@ class RowExporter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DeliveryLimits:
     """How much a runner keeps and how long it tries."""
 
     queue: int = QUEUE
@@ -141,7 +141,7 @@ class RowRunner:
         target: str = "",
         tables: tuple[str, ...] = METRIC_TABLES,
         warn: Callable[[str], None] = lambda text: None,
-        limits: Limits | None = None,
+        limits: DeliveryLimits | None = None,
     ) -> None:
         """Go on from what an earlier one left in status.json, if that went to the same target."""
         known = known if known is not None and known.target in ("", target) else RowExport()
@@ -159,7 +159,7 @@ class RowRunner:
         self._warn = warn
         self._trouble = ""
         self._link: str | None = known.link
-        self._limits = limits or Limits()
+        self._limits = limits or DeliveryLimits()
         self._queue: deque[tuple[int, RunRow]] = deque()
         self._offered = 0
         self._closed = False

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 
 from trainvitals.exporters.registry import Wish
-from trainvitals.exporters.rows import Limits, RowExporter, RowRunner, RunDescription
+from trainvitals.exporters.rows import DeliveryLimits, RowExporter, RowRunner, RunDescription
 from trainvitals.journal.documents.status import RowExport
 from trainvitals.redaction import redact_text
 from trainvitals.settings.secrets import is_reference, read_secret
@@ -18,7 +18,7 @@ def start_runner(
     run: RunDescription,
     known: RowExport | None,
     warn: Callable[[str], None],
-    limits: Limits | None = None,
+    limits: DeliveryLimits | None = None,
 ) -> RowRunner:
     """Begin with what `known` has not got."""
     return RowRunner(

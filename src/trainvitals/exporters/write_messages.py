@@ -25,7 +25,7 @@ _SAMPLE_START, _HISTOGRAM_START = 3, 17
 _BEGINNING_OF_SECOND = varint(_SYMBOLS << 3 | 2)
 
 
-class About(NamedTuple):
+class FamilyAbout(NamedTuple):
     """What a family is."""
 
     kind: str
@@ -34,22 +34,22 @@ class About(NamedTuple):
 
 
 @dataclass(slots=True)
-class Series:
+class SentSeries:
     """A series that is sent again and again."""
 
     labels: tuple[str, ...]
     """Names and values by turns, as the protocol wants them: in the order of the names, none empty."""
-    about: About
+    about: FamilyAbout
     whole: str
     """The labels of the histogram of which this is a bucket; of anything else its own, as written on a page."""
     encoded: bytes | None = None
     """The labels in the first message."""
 
 
-class Point(NamedTuple):
+class SentPoint(NamedTuple):
     """What is sent of a series."""
 
-    series: Series
+    series: SentSeries
     value: float | None
     """None marks its end."""
     began_ms: int | None = None
@@ -64,7 +64,7 @@ def order_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(text for name in sorted(labels) if labels[name] for text in (name, labels[name]))
 
 
-def encode_first(points: Iterable[Point], moment_ms: int) -> bytes:
+def encode_first(points: Iterable[SentPoint], moment_ms: int) -> bytes:
     """The message of 1.0: no types, no beginnings, no exemplars."""
     at = _time(moment_ms)
     found = []
@@ -77,11 +77,11 @@ def encode_first(points: Iterable[Point], moment_ms: int) -> bytes:
     return b"".join(found)
 
 
-def encode_second(points: Iterable[Point], moment_ms: int) -> bytes:
+def encode_second(points: Iterable[SentPoint], moment_ms: int) -> bytes:
     """The message of 2.0."""
     at = _time(moment_ms)
     symbols = _Symbols()
-    about: dict[About, bytes] = {}
+    about: dict[FamilyAbout, bytes] = {}
     found = []
     for series, value, began_ms, exemplar, histogram in points:
         described = about.get(series.about)

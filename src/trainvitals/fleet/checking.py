@@ -22,7 +22,7 @@ from trainvitals.fleet.intake import End, take
 from trainvitals.fleet.schema import TABLES
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
-from trainvitals.fleet.wire import Frame
+from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.encoding import encode_line, format_time
 
 ROWS = 20_000
@@ -34,7 +34,7 @@ _VALUES = (0.1 + 0.2, -0.0, 1e308, 5e-324, float("nan"), float("inf"), float("-i
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ClusterCheck:
     """What was found."""
 
     rows: int
@@ -50,7 +50,7 @@ class Checked:
     """The project, if it could not be removed: a replica that is away does not answer."""
 
 
-def check_engine(engine: ClickHouse, *, cluster: str = "", disturb: Callable[[], None] | None = None) -> Checked:
+def check_engine(engine: ClickHouse, *, cluster: str = "", disturb: Callable[[], None] | None = None) -> ClusterCheck:
     """Write, `disturb` half-way, read back and compare. Raises EngineError."""
     project = f"trainvitals-check-{secrets.token_hex(4)}"
     store = Store(engine)
@@ -67,7 +67,7 @@ def check_engine(engine: ClickHouse, *, cluster: str = "", disturb: Callable[[],
     return found
 
 
-def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> Checked:
+def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> ClusterCheck:
     started = time.monotonic()
     waited = 0.0
     repeated = 0
@@ -75,7 +75,7 @@ def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> Ch
     values = [*_VALUES, *(chance.gauss(1, 1e-3) for _ in range(ROWS - len(_VALUES)))]
     run = "20231114-221320-check-aaaa"
     document = {"format": 1, "id": run, "project": project, "status": "finished", "created": format_time(_START)}
-    frames = [Frame("run.json", "document", encode_line(document)), *_frames(values)]
+    frames = [FileRange("run.json", "document", encode_line(document)), *_frames(values)]
     known: dict[str, End] = {}
     for number, frame in enumerate(frames):
         if number == len(frames) // 2 and disturb is not None:
@@ -93,7 +93,7 @@ def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> Ch
         time.sleep(1.0)
         settled = time.monotonic() - started - seconds
         wrong = _compare(store, project, run, values)
-    return Checked(ROWS, seconds, repeated, waited, tuple(wrong), settled)
+    return ClusterCheck(ROWS, seconds, repeated, waited, tuple(wrong), settled)
 
 
 def _compare(store: Store, project: str, run: str, values: list[float]) -> list[str]:
@@ -107,14 +107,14 @@ def _compare(store: Store, project: str, run: str, values: list[float]) -> list[
     return wrong
 
 
-def _frames(values: list[float]) -> Iterator[Frame]:
+def _frames(values: list[float]) -> Iterator[FileRange]:
     offset, size = 0, -(-len(values) // PIECES)
     for first in range(0, len(values), size):
         lines = b"".join(
             encode_line({"timestamp": format_time(_START + step), "step": step, "loss": values[step]})
             for step in range(first, min(first + size, len(values)))
         )
-        yield Frame("training_metrics_20231114_221320.rank0.jsonl", "lines", lines, offset)
+        yield FileRange("training_metrics_20231114_221320.rank0.jsonl", "lines", lines, offset)
         offset += len(lines)
 
 

@@ -21,11 +21,11 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet import wire
 from trainvitals.fleet.audit import Audit
 from trainvitals.fleet.clickhouse import EngineAway, EngineError
-from trainvitals.fleet.intake import End, Ends, Intake, Taken, take
+from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, take
 from trainvitals.fleet.quotas import OverQuota, Quotas
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
-from trainvitals.fleet.wire import Frame, TooLong, WireError
+from trainvitals.fleet.wire import FileRange, TooLong, WireError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -76,7 +76,7 @@ class Writer:
     def __init__(self, store: Store, counts: GatewayCounts) -> None:
         self._store = store
         self._counts = counts
-        self._pending: list[tuple[Intake, asyncio.Future[None]]] = []
+        self._pending: list[tuple[RowBlocks, asyncio.Future[None]]] = []
         self._bytes = 0
         """Of rows that are being made, wait, or are written."""
         self._news = asyncio.Event()
@@ -93,7 +93,7 @@ class Writer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @contextmanager
-    def reserve(self, frames: Sequence[Frame]) -> Iterator[None]:
+    def reserve(self, frames: Sequence[FileRange]) -> Iterator[None]:
         """Room for their rows until they are in the engine; raises Busy. There is always room for one request."""
         size = sum(len(frame.data) * GROWTH.get(frame.kind, 1) for frame in frames)
         if self._bytes and self._bytes + size > MOST_PENDING:
@@ -104,7 +104,7 @@ class Writer:
         finally:
             self._bytes -= size
 
-    async def write(self, intake: Intake) -> None:
+    async def write(self, intake: RowBlocks) -> None:
         """Returns when these rows are in the engine; raises EngineError."""
         if not intake.blocks:
             return
@@ -123,8 +123,8 @@ class Writer:
             if batch:
                 await self._write_all(batch)
 
-    async def _write_all(self, batch: list[tuple[Intake, asyncio.Future[None]]]) -> None:
-        together = Intake()
+    async def _write_all(self, batch: list[tuple[RowBlocks, asyncio.Future[None]]]) -> None:
+        together = RowBlocks()
         for intake, _ in batch:
             together.merge(intake)
         try:
@@ -298,10 +298,10 @@ class Gateway:
         compressed = request.headers.get("content-encoding", "") == "gzip"
         day = int(time.strftime("%Y%m%d", time.gmtime()))
 
-        def unpack() -> list[Frame]:
+        def unpack() -> list[FileRange]:
             return list(wire.decode_frames(wire.decompress(body) if compressed else body))
 
-        def work(frames: list[Frame], known: Ends) -> Taken:
+        def work(frames: list[FileRange], known: Ends) -> Taken:
             return take(frames, known, project, run, day)
 
         frames = await asyncio.to_thread(unpack)

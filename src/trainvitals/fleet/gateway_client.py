@@ -1,7 +1,7 @@
 """A gateway as an agent sees it: what it answers, and when it may be asked again.
 
 Whatever is wrong with it is one of three exceptions, none of which says more than the caller needs: try later
-(`NotNow`; with other runs at once if it is `OverQuota`), less at once (`TooLarge`), or that it will never take this
+(`NotNow`; with other runs at once if it is `QuotaReached`), less at once (`TooLarge`), or that it will never take this
 (`Refused`).
 """
 
@@ -19,7 +19,7 @@ from trainvitals import http_client, runtime
 from trainvitals.certificates import ClientTls, Stamps, stamp
 from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
-from trainvitals.fleet.wire import Frame, Held
+from trainvitals.fleet.wire import FileRange, Held
 from trainvitals.redaction import redact_text
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
@@ -46,7 +46,7 @@ class NotNow(GatewayError):
     """It cannot be reached, does not let us in, or has too much to do."""
 
 
-class OverQuota(NotNow):
+class QuotaReached(NotNow):
     """It takes no more of this run for so many seconds: its project or the token has had its share. Others go on."""
 
     def __init__(self, reason: str, seconds: float) -> None:
@@ -58,7 +58,7 @@ class TooLarge(GatewayError):
     """It takes less at once."""
 
 
-class Refused(GatewayError):
+class GatewayRefused(GatewayError):
     """It takes everything but this."""
 
 
@@ -124,7 +124,7 @@ class FarGateway:
         """How far it has each file of the run."""
         return self._parse(self._request("GET", project, run))
 
-    def send(self, project: str, run: str, frames: Sequence[Frame]) -> dict[str, Held]:
+    def send(self, project: str, run: str, frames: Sequence[FileRange]) -> dict[str, Held]:
         """How far it has these files now, whether it has taken the frames or they did not fit."""
         # Parquet and pictures do not shrink.
         plain = sum(len(frame.data) for frame in frames if frame.kind in ("lines", "document"))
@@ -161,7 +161,7 @@ class FarGateway:
             raise TooLarge
         if status in (400, 422):
             self.failed += 1
-            raise Refused(redact_text(f"HTTP {status}{said}"))
+            raise GatewayRefused(redact_text(f"HTTP {status}{said}"))
         if status in (401, 403):
             missing = f"it wants a token, and {self._access.token.removeprefix('env:')} is not set"
             text = "the token is refused" if had_token else missing
@@ -171,7 +171,7 @@ class FarGateway:
         if status == 429 and _is_quota(answer):
             self.failed += 1
             pause = LONGEST_ASKED_PAUSE if answer.retry_after is None else answer.retry_after
-            raise OverQuota(redact_text(reason or "over quota"), min(max(pause, FIRST_PAUSE), LONGEST_ASKED_PAUSE))
+            raise QuotaReached(redact_text(reason or "over quota"), min(max(pause, FIRST_PAUSE), LONGEST_ASKED_PAUSE))
         text = f"HTTP {status} {answer.reason}{said}".strip()
         raise self._fail(text, answer.retry_after if status in (429, 503) else None)
 

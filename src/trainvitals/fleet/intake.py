@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainvitals.errors import JournalError
 from trainvitals.fleet.native import Column, Repeated, encode_block
 from trainvitals.fleet.schema import TABLES
-from trainvitals.fleet.wire import Frame, Held, WireError, digest_of
+from trainvitals.fleet.wire import FileRange, Held, WireError, digest_of
 from trainvitals.journal import extremes, layout, parquet
 from trainvitals.journal.cursor import parse_timed
 from trainvitals.journal.damage import Damage
@@ -60,7 +60,7 @@ Ends = Mapping[str, End]
 
 
 @dataclass(slots=True)
-class Intake:
+class RowBlocks:
     """The rows of one or more requests, as blocks by table, ready to be sent."""
 
     blocks: dict[str, list[bytes]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Intake:
             self.rows += count
             self.bytes += len(block)
 
-    def merge(self, other: Intake) -> None:
+    def merge(self, other: RowBlocks) -> None:
         """Send them together."""
         for table, blocks in other.blocks.items():
             self.blocks.setdefault(table, []).extend(blocks)
@@ -88,14 +88,14 @@ class Intake:
 class Taken:
     """What became of a request."""
 
-    intake: Intake
+    intake: RowBlocks
     ends: dict[str, End]
     """Of every file of the request: as they will be when the rows are in the store."""
     conflicts: set[str]
     """Files of which nothing was taken: the frame does not begin where the store's copy ends."""
 
 
-def take(frames: Iterable[Frame], known: Ends, project: str, run: str, day: int) -> Taken:
+def take(frames: Iterable[FileRange], known: Ends, project: str, run: str, day: int) -> Taken:
     """The rows of these frames behind what is `known`. `day` is today, such as 20261118. Raises WireError."""
     taking = _Taking(project, run, day, dict(known))
     for frame in frames:
@@ -107,13 +107,13 @@ class _Taking:
     """One request."""
 
     def __init__(self, project: str, run: str, day: int, known: dict[str, End]) -> None:
-        self.intake = Intake()
+        self.intake = RowBlocks()
         self.known = known
         self.seen: set[str] = set()
         self.conflicts: set[str] = set()
         self._project, self._run, self._day = project, run, day
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: FileRange) -> None:
         path = f"{_stem(frame.path)}.jsonl" if frame.kind == "segment" else frame.path
         self.seen |= {path, frame.path}
         before = self.known.get(path, End())
@@ -128,7 +128,7 @@ class _Taking:
 
     # -- kinds of frames
 
-    def _take_lines(self, frame: Frame, before: End) -> None:
+    def _take_lines(self, frame: FileRange, before: End) -> None:
         if before.sealed or frame.offset != before.end:
             self.conflicts.add(frame.path)
             return
@@ -163,7 +163,7 @@ class _Taking:
         )
         self._advance(frame.path, after)
 
-    def _take_segment(self, frame: Frame, path: str, before: End) -> None:
+    def _take_segment(self, frame: FileRange, path: str, before: End) -> None:
         name = _parse(frame.path.partition("/")[2])
         if not before.sealed:
             numbers, words = _read_segment(frame)
@@ -182,7 +182,7 @@ class _Taking:
             self._advance(path, after)
         self._advance(frame.path, End(end=len(frame.data), version=1, modified=frame.modified))
 
-    def _take_bytes(self, frame: Frame, before: End) -> None:
+    def _take_bytes(self, frame: FileRange, before: End) -> None:
         anew = frame.generation != before.generation and frame.offset == 0
         if not anew and (frame.generation != before.generation or frame.offset != before.end):
             self.conflicts.add(frame.path)
@@ -205,7 +205,7 @@ class _Taking:
         version = epoch * LARGEST_END + end
         self._advance(frame.path, End(end=end, generation=frame.generation, version=version, modified=frame.modified))
 
-    def _take_document(self, frame: Frame, before: End) -> None:
+    def _take_document(self, frame: FileRange, before: End) -> None:
         digest = digest_of(frame.data)
         if digest == before.digest:
             return
@@ -367,7 +367,7 @@ Word = tuple[int, str, str, str, int, int]
 """Row, name, label, text, step, time."""
 
 
-def _read_segment(frame: Frame) -> tuple[Numbers, list[Word]]:
+def _read_segment(frame: FileRange) -> tuple[Numbers, list[Word]]:
     def ask(connection: Any) -> tuple[Numbers, list[Word]]:
         numbers = extremes.read_numbers(connection, place)
         words = connection.execute(
@@ -381,7 +381,7 @@ def _read_segment(frame: Frame) -> tuple[Numbers, list[Word]]:
 
 
 @contextlib.contextmanager
-def _as_file(frame: Frame) -> Iterator[str]:
+def _as_file(frame: FileRange) -> Iterator[str]:
     """A frame as a file that DuckDB may open."""
     with tempfile.TemporaryDirectory(prefix="trainvitals-") as place:
         (Path(place) / "frame.parquet").write_bytes(frame.data)
@@ -389,7 +389,7 @@ def _as_file(frame: Frame) -> Iterator[str]:
         yield folder.locate("frame.parquet")
 
 
-def _read(frame: Frame, ask: Callable[[Any], Found]) -> Found:
+def _read(frame: FileRange, ask: Callable[[Any], Found]) -> Found:
     import duckdb
 
     connection = parquet.connect()

@@ -22,7 +22,7 @@ import numpy as np
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet.clickhouse import EngineError, literal
-from trainvitals.fleet.intake import Intake
+from trainvitals.fleet.intake import RowBlocks
 from trainvitals.fleet.store import Store, rows_of, text
 from trainvitals.fleet.tokens import Access, Limits, Tokens
 
@@ -204,7 +204,7 @@ class Quotas:
                 self._unwritten = set()
             if not sums:
                 return
-            intake = Intake()
+            intake = RowBlocks()
             intake.add(
                 "usage",
                 {

@@ -31,7 +31,7 @@ _FILE = {"tbl": "String", "stem": "String"}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StoreTable:
     """One table."""
 
     name: str
@@ -49,7 +49,7 @@ class Table:
 TABLES = {
     table.name: table
     for table in (
-        Table(
+        StoreTable(
             "points",
             "Every number that was logged or measured.",
             {
@@ -62,7 +62,7 @@ TABLES = {
                 **dict.fromkeys(("step", "row"), "Delta, ZSTD(1)"), "time": "DoubleDelta, ZSTD(1)", "value": "ZSTD(1)",
             },
         ),
-        Table(
+        StoreTable(
             "words",
             "What was logged or measured and is not a number.",
             {
@@ -71,7 +71,7 @@ TABLES = {
             },
             ("project", "run", "tbl", "name", "stem", "label", "row"),
         ),
-        Table(
+        StoreTable(
             "extremes",
             "What every 1,000 values of a closed file come to: charts of long runs are drawn from it.",
             {
@@ -80,13 +80,13 @@ TABLES = {
             },
             ("project", "run", "tbl", "name", "stem", "label", "bucket"),
         ),
-        Table(
+        StoreTable(
             "lines",
             "Events and alerts, a line of JSON each.",
             {**_RUN, **_FILE, "row": "UInt64", "time": "Int64", "line": "String", "received": "UInt32"},
             ("project", "run", "tbl", "stem", "row"),
         ),
-        Table(
+        StoreTable(
             "pieces",
             "Other files that grow: what the program printed, stacks, media.",
             {
@@ -95,7 +95,7 @@ TABLES = {
             },
             ("project", "run", "path", "generation", "offset"),
         ),
-        Table(
+        StoreTable(
             "documents",
             "run.json, status.json and other small files that are replaced.",
             {
@@ -106,7 +106,7 @@ TABLES = {
             version="version",
             by_month=False,
         ),
-        Table(
+        StoreTable(
             "ends",
             "How far each file is here. Rows behind its end do not count.",
             {
@@ -118,7 +118,7 @@ TABLES = {
             version="version",
             by_month=False,
         ),
-        Table(
+        StoreTable(
             "usage",
             "How many bytes of a run each gateway took, by day and token: quotas are counted from it.",
             {**_RUN, "received": "UInt32", "token": "String", "gateway": "String", "bytes": "UInt64"},
@@ -157,7 +157,7 @@ def make_statements(database: str, version: tuple[int, ...], *, cluster: str = "
     )
 
 
-def _make_table(table: Table, database: str, version: tuple[int, ...], cluster: str, on: str, days: int) -> str:
+def _make_table(table: StoreTable, database: str, version: tuple[int, ...], cluster: str, on: str, days: int) -> str:
     codecs = (table.codecs or {}) if version >= CODECS_SINCE else {}
     columns = ", ".join(
         f"{name} {kind}" + (f" CODEC({codecs[name]})" if name in codecs else "") for name, kind in table.columns.items()

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.fleet import wire
-from trainvitals.fleet.gateway_client import FarGateway, NotNow, Refused, TooLarge
-from trainvitals.fleet.wire import Frame, Held, Kind
+from trainvitals.fleet.gateway_client import FarGateway, GatewayRefused, NotNow, TooLarge
+from trainvitals.fleet.wire import FileRange, Held, Kind
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
@@ -174,7 +174,7 @@ class RunShipment:
         except TooLarge:
             self._send_less(frames)
             return True
-        except Refused as error:
+        except GatewayRefused as error:
             self._set_apart(frames, str(error))
             return True
         self._alone = max(self._alone - 1, 0)
@@ -185,7 +185,7 @@ class RunShipment:
         project = wire.check_key("project", about.project or self.folder.parent.name)
         return project, wire.check_key("run", about.id or self.folder.name)
 
-    def _send_less(self, frames: Sequence[Frame]) -> None:
+    def _send_less(self, frames: Sequence[FileRange]) -> None:
         total = sum(len(frame.data) for frame in frames)
         if len(frames) == 1 and (self._budget <= LEAST_BYTES or frames[0].kind not in ("lines", "bytes")):
             self._leave_out(frames[0].path, f"the gateway does not take {total:,} bytes at once")
@@ -193,7 +193,7 @@ class RunShipment:
             self._alone = len(frames)
         self._budget = max(min(self._budget, total) // 2, LEAST_BYTES)
 
-    def _set_apart(self, frames: Sequence[Frame], why: str) -> None:
+    def _set_apart(self, frames: Sequence[FileRange], why: str) -> None:
         """One of them is refused for good: send them one by one, and let that one wait."""
         if len(frames) > 1:
             self._alone = len(frames)
@@ -203,7 +203,7 @@ class RunShipment:
         self._alone = max(self._alone - 1, 0)
         self._warn_once(f"the gateway refuses {file.path} of {self.folder.name}: {why}")
 
-    def _take(self, frames: Sequence[Frame], answer: Mapping[str, Held]) -> bool:
+    def _take(self, frames: Sequence[FileRange], answer: Mapping[str, Held]) -> bool:
         """What the gateway has now. Where that is no more than before, the file waits. Whether any file got on."""
         assert self._held is not None
         self._held.update(answer)
@@ -292,7 +292,7 @@ class RunShipment:
 
     # -- what to send
 
-    def _collect(self, now: float) -> Iterator[Frame]:
+    def _collect(self, now: float) -> Iterator[FileRange]:
         room, count = self._budget, 0
         most = 1 if self._alone else MOST_FRAMES
         behind = [
@@ -356,20 +356,20 @@ class RunShipment:
             file.same = file.stamp, held.generation, same
         return file.same[2]
 
-    def _make(self, file: _File, room: int, now: float, *, first: bool) -> Frame | None:
+    def _make(self, file: _File, room: int, now: float, *, first: bool) -> FileRange | None:
         held, modified = self._find_held(file.path), file.modified / 1e9
         if file.kind == "document":
             return self._make_document(file, held, now)
         if file.kind == "lines":
             data = self._read_lines(file, held, room, first=first)
-            return Frame(file.path, "lines", data, offset=held.end, modified=modified) if data else None
+            return FileRange(file.path, "lines", data, offset=held.end, modified=modified) if data else None
         if file.kind == "segment":
             if file.size > LARGEST_WHOLE:
                 self._leave_out(file.path, f"it has more than {LARGEST_WHOLE >> 20} MB")
                 return None
             if file.size > room and not first:
                 return None
-            return Frame(file.path, file.kind, _read(self.folder / file.path, 0, file.size), modified=modified)
+            return FileRange(file.path, file.kind, _read(self.folder / file.path, 0, file.size), modified=modified)
         if held.generation and self._is_same(file, held):
             generation, offset = held.generation, held.end
         else:
@@ -378,9 +378,9 @@ class RunShipment:
             generation = f"{file.inode:x}-{length}-{head}-{file.modified:x}"
             offset = 0
         data = _read(self.folder / file.path, offset, min(room, self._find_limit(file) - offset))
-        return Frame(file.path, "bytes", data, offset, generation, modified)
+        return FileRange(file.path, "bytes", data, offset, generation, modified)
 
-    def _make_document(self, file: _File, held: Held, now: float) -> Frame | None:
+    def _make_document(self, file: _File, held: Held, now: float) -> FileRange | None:
         if _is_status(file.path) and now - file.sent_at < STATUS_SECONDS:
             return None
         if file.size > wire.MOST_DOCUMENT:
@@ -392,7 +392,7 @@ class RunShipment:
         if held.digest == file.digest:
             return None
         file.sent_at = now
-        return Frame(file.path, "document", data, modified=file.modified / 1e9)
+        return FileRange(file.path, "document", data, modified=file.modified / 1e9)
 
     def _read_lines(self, file: _File, held: Held, room: int, *, first: bool) -> bytes:
         path = self.folder / file.path
@@ -444,7 +444,7 @@ def _is_status(path: str) -> bool:
     return path.startswith("status.") and path.endswith(".json") and "/" not in path
 
 
-def _is_progress(frame: Frame, answer: Mapping[str, Held]) -> bool:
+def _is_progress(frame: FileRange, answer: Mapping[str, Held]) -> bool:
     """Whether the gateway has more of the file than before, by its own word."""
     held = answer.get(frame.path, Held())
     if frame.kind == "document":

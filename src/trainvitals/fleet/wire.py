@@ -68,7 +68,7 @@ class TooLong(WireError):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FileRange:
     """Some bytes of one file."""
 
     path: str
@@ -156,7 +156,7 @@ def check_key(what: str, text: str) -> str:
     return text
 
 
-def encode_frames(frames: Iterable[Frame], *, compress: bool = True) -> bytes:
+def encode_frames(frames: Iterable[FileRange], *, compress: bool = True) -> bytes:
     """A body; compressed ones are sent with `Content-Encoding: gzip`."""
     pieces = []
     for frame in frames:
@@ -183,7 +183,7 @@ def decompress(body: bytes, most: int = MOST_BYTES) -> bytes:
     return found
 
 
-def decode_frames(body: bytes) -> Iterator[Frame]:
+def decode_frames(body: bytes) -> Iterator[FileRange]:
     """Raises WireError at the first frame that is wrong; none before it is to be used then."""
     place = 0
     while place < len(body):
@@ -198,7 +198,7 @@ def decode_frames(body: bytes) -> Iterator[Frame]:
         place = end + 1 + size
         if place > len(body):
             raise WireError(f"{frame['path']}: the frame is cut off")
-        yield Frame(data=body[end + 1 : place], **frame)
+        yield FileRange(data=body[end + 1 : place], **frame)
 
 
 def _parse_header(header: object) -> tuple[dict[str, Any], int]:

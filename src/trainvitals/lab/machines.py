@@ -56,7 +56,7 @@ StateWord = Literal["connecting", "up", "slow", "down", "incompatible"]
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class MachineHardware:
     """The newest samples of a machine."""
 
     samples: Mapping[str, LatestSample] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Hardware:
     """None if none runs there."""
 
     @classmethod
-    def parse(cls, data: Mapping[str, Any]) -> Hardware:
+    def parse(cls, data: Mapping[str, Any]) -> MachineHardware:
         agent = mapping(data.get("agent"))
         return cls(
             samples=mapping_of(lambda item: LatestSample.parse(item) if is_mapping(item) else None)(data.get("samples"))
@@ -102,7 +102,7 @@ class MachineState:
     """Where it keeps its runs."""
     heard: float | None
     """Seconds since 1970, when it answered last; None: never."""
-    hardware: Hardware
+    hardware: MachineHardware
     runs: int
 
 
@@ -178,7 +178,7 @@ class Machine:
         self._heard: float | None = None
         self._asked: float | None = None
         """Monotonic time of the question that is not answered yet."""
-        self._hardware = Hardware()
+        self._hardware = MachineHardware()
         self._reading = threading.Lock()
         self._read_channel: Channel | None = None
         self._watch_channel: Channel | None = None
@@ -296,7 +296,7 @@ class Machine:
                 while self._take_list(self._ask(channel, ask="list", fresh=fresh).json, fresh=fresh):
                     fresh = False
                 fresh = False
-                self._hardware = Hardware.parse(self._ask(channel, ask="hardware").json)
+                self._hardware = MachineHardware.parse(self._ask(channel, ask="hardware").json)
                 self._word, self._problem, self._heard = "up", ("", ""), time.time()
                 self.answers += 1
                 self._tried.set()

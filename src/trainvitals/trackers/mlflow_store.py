@@ -83,7 +83,7 @@ class MlflowRunInfo:
         return SourceEnd(_STATUSES.get(self.status, RUNNING), _seconds(self.ended))
 
 
-class Store(Protocol):
+class MlflowStore(Protocol):
     """Where MLflow keeps runs. Everything here raises ImportFailed or OSError."""
 
     place: str
@@ -103,7 +103,7 @@ def open_source(target: str) -> MlflowSource:
     return MlflowSource(open_store(target))
 
 
-def open_store(target: str) -> Store:
+def open_store(target: str) -> MlflowStore:
     if target.startswith(("http://", "https://")):
         return ServerStore(target)
     scheme, colon, rest = target.partition(":")
@@ -135,7 +135,7 @@ class MlflowSource:
 
     unended = SourceEnd(RUNNING)
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MlflowStore) -> None:
         self._store = store
         self._known: dict[str, MlflowRun] = {}
 
@@ -149,7 +149,7 @@ class MlflowSource:
 class MlflowRun:
     """One run."""
 
-    def __init__(self, store: Store, run_id: str, experiment: str) -> None:
+    def __init__(self, store: MlflowStore, run_id: str, experiment: str) -> None:
         self.key = run_id
         self.place = store.place
         self._store = store

@@ -17,7 +17,7 @@ from trainvitals.trainer import facts, join, ranks, ray_job
 
 
 def describe(
-    place: join.Place,
+    place: join.WritingPlace,
     effective: settings.Settings,
     name: str | None,
     config: Any,

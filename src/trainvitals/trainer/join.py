@@ -40,7 +40,7 @@ _ended: list[Path] = []
 """The runs that have ended in this process: the next one must not join them again."""
 
 
-class Place(NamedTuple):
+class WritingPlace(NamedTuple):
     """Where this process writes."""
 
     folder: Path
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 def find_place(
     effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
-) -> Place:
+) -> WritingPlace:
     """Where this process writes: the run it resumes, joins, or starts."""
     if rank.launch and not resume:
         return _find_place_in_job(effective, name, rank)
@@ -62,9 +62,9 @@ def find_place(
     if wrapped and not resume and Path(wrapped) not in _ended:
         known = folder.find_run(Path(wrapped)) or RunFile()
         if rank.has_other_roles and known.kind != COMMAND and not known.is_over:
-            return Place(Path(wrapped), known.attempt, identity)
+            return WritingPlace(Path(wrapped), known.attempt, identity)
         if _may_begin(Path(wrapped), known, identity):
-            return Place(Path(wrapped), known.attempt + restarts, identity)
+            return WritingPlace(Path(wrapped), known.attempt + restarts, identity)
     if rank.has_other_roles and not resume and (place := _find_parents_run(identity)) is not None:
         return place
     project = root / folder.project_folder(effective.project)
@@ -79,16 +79,16 @@ def find_place(
         known = folder.read_run(found)
         is_begun = identity is not None and (known.launch, known.restarts or 0) == (identity, restarts)
         if is_begun and not rank.supervises:
-            return Place(found, known.attempt, identity)  # rank 0 of this launch was faster
-        return Place(found, known.attempt + 1, identity)
+            return WritingPlace(found, known.attempt, identity)  # rank 0 of this launch was faster
+        return WritingPlace(found, known.attempt + 1, identity)
     if identity is not None:
-        return Place(join_launch(project, name, identity, rank, effective.shared), 1 + restarts, identity)
+        return WritingPlace(join_launch(project, name, identity, rank, effective.shared), 1 + restarts, identity)
     if name is None and wrapped:  # a further run of the same command
         name = (folder.find_run(Path(wrapped)) or RunFile()).name or None
     return find_place_alone(effective, name)
 
 
-def _find_place_in_job(effective: settings.Settings, name: str | None, rank: ranks.Rank) -> Place:
+def _find_place_in_job(effective: settings.Settings, name: str | None, rank: ranks.Rank) -> WritingPlace:
     """Where a process of Ray writes: into the run of its launch, which the first of its processes begins."""
     project = ray_job.home() / effective.dir / folder.project_folder(effective.project)
     offer = project / folder.new_run_id(name)
@@ -99,7 +99,7 @@ def _find_place_in_job(effective: settings.Settings, name: str | None, rank: ran
     found = ray_job.meet(rank.launch, offer, lambda run: not is_job or _is_open(run))
     known = folder.find_run(found) or RunFile()
     attempt = ray_job.find_attempt(rank.launch, found, rank.group) if rank.group else known.attempt
-    return Place(found, attempt, rank.launch)
+    return WritingPlace(found, attempt, rank.launch)
 
 
 def _is_open(run: Path) -> bool:
@@ -126,30 +126,30 @@ def _may_begin(run: Path, known: RunFile, identity: str | None) -> bool:
     return known.kind == COMMAND and joining.take_lead(run, known.attempt)
 
 
-def _find_parents_run(identity: str | None) -> Place | None:
+def _find_parents_run(identity: str | None) -> WritingPlace | None:
     """The run of the process that started this one, such as a driver that spawned its rollout workers."""
     multiprocessing = sys.modules.get("multiprocessing")
     parent = multiprocessing.parent_process() if multiprocessing is not None else None
     return _find_run_of((parent.pid if parent is not None else None) or os.getppid(), identity)
 
 
-def _find_run_of(pid: int, identity: str | None) -> Place | None:
+def _find_run_of(pid: int, identity: str | None) -> WritingPlace | None:
     """The run that this process of the machine trains."""
     for _, item in registrations.read_all():
         if item.pid == pid and item.kind == TRAINING and runtime.is_same_process(pid, item.pid_start):
             known = folder.find_run(Path(item.folder)) or RunFile()
             if not known.is_over:
-                return Place(Path(item.folder), item.attempt, identity)
+                return WritingPlace(Path(item.folder), item.attempt, identity)
     return None
 
 
-def find_place_alone(effective: settings.Settings, name: str | None) -> Place:
+def find_place_alone(effective: settings.Settings, name: str | None) -> WritingPlace:
     """A folder that no other process uses."""
     project = Path(effective.dir).absolute() / folder.project_folder(effective.project)
-    return Place(project / folder.new_run_id(name), 1, None)
+    return WritingPlace(project / folder.new_run_id(name), 1, None)
 
 
-def takes_lead(place: Place, rank: ranks.Rank) -> bool:
+def takes_lead(place: WritingPlace, rank: ranks.Rank) -> bool:
     """Whether this process writes run.json: rank 0, or in a run without trainers the first to join."""
     if rank.participant.is_trainer:
         return rank.rank == 0

@@ -35,7 +35,7 @@ MOST_RUNS = 20
 SETTLE_SECONDS = 10.0
 """How long the end of a cell may wait for its picture, so that a notebook saved then has it."""
 
-_shown: dict[tuple[str, ...], Picture] = {}
+_shown: dict[tuple[str, ...], NotebookPicture] = {}
 """The pictures that are still redrawn, by theme and folders. A run shown in two cells is drawn once."""
 _told: set[str] = set()
 
@@ -77,7 +77,7 @@ def _show(shell: Any, folders: Sequence[Path], theme: str, settings: Settings) -
     picture = _shown.get(key)
     if picture is None or not picture.is_live:
         try:
-            picture = _shown[key] = Picture(shell, folders, theme, settings)
+            picture = _shown[key] = NotebookPicture(shell, folders, theme, settings)
         except OSError as error:  # no memory or no process left: the training may still have enough
             _warn_once(f"cannot draw runs in this notebook: {error}")
             return
@@ -90,7 +90,7 @@ def _warn_once(text: str) -> None:
         print_line(text)
 
 
-class Picture:
+class NotebookPicture:
     """One picture of a notebook, in as many cells as it was put into."""
 
     def __init__(self, shell: Any, folders: Sequence[Path], theme: str, settings: Settings) -> None:

@@ -16,7 +16,7 @@ from trainvitals.journal.documents.run import COMMAND, new_run
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
-from trainvitals.trackers.program_files.following import RankFiles
+from trainvitals.trackers.program_files.following import FollowedRank
 from trainvitals.trackers.program_files.notes import EVENT_FOLDER, EVENTS, TABLE, read_notes, write_note
 from trainvitals.trackers.program_files.repeats import MOST_VALUES, Repeats, read_meaning
 from trainvitals.trackers.tensorboard.writing import encode_event, encode_scalar
@@ -35,7 +35,7 @@ class Run:
 
     def begin(self) -> None:
         """Also after a kill: what was read and not saved is forgotten."""
-        self.files = RankFiles(self.folder, 0, self.settings)
+        self.files = FollowedRank(self.folder, 0, self.settings)
 
     def note(self, kind: str, path: Path, offset: int = 0, opened: float | None = None) -> None:
         opened = time.time() if opened is None else opened

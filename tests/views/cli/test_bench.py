@@ -20,8 +20,8 @@ from trainvitals.journal.documents.benchmark import (
     Benchmark,
     Generation,
     Latency,
-    Measured,
-    Memory,
+    MeasuredVariant,
+    ModelMemory,
     new_benchmark,
 )
 from trainvitals.journal.documents.run import BENCHMARK, new_run
@@ -45,13 +45,13 @@ def slow():
 
 QUICK = ("--time", "0.2", "--processes", "1")
 
-REFERENCE = Measured(
+REFERENCE = MeasuredVariant(
     variant="fp32",
     threads=1,
     reference=True,
     latency=Latency(calls=2000, median=0.62, low=0.61, high=0.64, p99=0.71, lowest=0.6, outliers=14),
     items_per_second=1610.0,
-    memory=Memory(peak=41.2),
+    memory=ModelMemory(peak=41.2),
     disk_mb=4.2,
     verdict="reference",
     rounds=((0.62, 0.63),) * 12,
@@ -69,7 +69,7 @@ RESULT = new_benchmark(
             agreement=Agreement(relative_error=0.012, max_error=0.1, within=True),
             verdict="1.51x faster [1.48, 1.55], 3.9x smaller",
         ),
-        Measured(
+        MeasuredVariant(
             variant="int8-ao",
             threads=1,
             state=NOT_RANKED,
@@ -77,7 +77,7 @@ RESULT = new_benchmark(
             disk_mb=1.1,
             agreement=Agreement(relative_error=0.005, within=True),
         ),
-        Measured(variant="compile", threads=1, state=UNAVAILABLE, reason="no C++ compiler: install g++"),
+        MeasuredVariant(variant="compile", threads=1, state=UNAVAILABLE, reason="no C++ compiler: install g++"),
     ),
     largest_batch={"fp32": 512},
     checks=("training mode was on: it was switched off",),

@@ -16,7 +16,7 @@ from waiting import PATIENCE
 from trainvitals.analysis.gpu_use import total_energy
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.cli.demo import draw_bar, draw_chart
-from trainvitals.views.cli.demo_training import Config, train_steps
+from trainvitals.views.cli.demo_training import DemoConfig, train_steps
 from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import read_gpus
 
@@ -24,7 +24,7 @@ PROGRAM = (sys.executable, "-m", "trainvitals")
 
 
 def test_the_network_really_learns() -> None:
-    steps = list(train_steps(Config()))
+    steps = list(train_steps(DemoConfig()))
     first, last = steps[:20], steps[-20:]
     assert sum(step.accuracy for step in first) / 20 < 0.5
     assert sum(step.accuracy for step in last) / 20 > 0.9
@@ -32,7 +32,7 @@ def test_the_network_really_learns() -> None:
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:
-    rates = [step.learning_rate for step in train_steps(Config(steps=100))]
+    rates = [step.learning_rate for step in train_steps(DemoConfig(steps=100))]
     top = rates.index(max(rates))
     assert 0 < top < 20
     assert rates[:top] == sorted(rates[:top])

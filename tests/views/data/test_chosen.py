@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import trainvitals
-from trainvitals.analysis.expressions import ExpressionError, Metric
+from trainvitals.analysis.expressions import ExpressionError, LoggedMetric
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.chosen import MAX_CHOSEN, choose
 from trainvitals.views.data.series import describe_series
@@ -29,7 +29,7 @@ def test_names_patterns_and_expressions_are_told_apart() -> None:
         "train/loss", "val/acc", "val/loss", "block_1/norm", "block_2/norm",
     ]  # fmt: skip
     assert chosen_names("a-b", "tokens * batch_time", "2*tokens") == ["a-b", "tokens * batch_time", "2*tokens"]
-    assert choose([' "val/loss" '], NAMES).items == (("val/loss", Metric("val/loss")),)
+    assert choose([' "val/loss" '], NAMES).items == (("val/loss", LoggedMetric("val/loss")),)
     assert chosen_names("val/loss", "val/*", "val/loss") == ["val/loss", "val/acc"], "each once"
 
 

@@ -19,7 +19,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import FolderRuns
-from trainvitals.lab.machines import Hardware, Machine
+from trainvitals.lab.machines import Machine, MachineHardware
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.views.data import fleet_runs
@@ -137,7 +137,7 @@ def test_machines_of_other_hosts_are_nodes_too(tmp_path: Path) -> None:
 
     def make(name: str, word: Any, host: str, **hardware: Any) -> Machine:
         machine = Machine(parse_place(name), lambda: pytest.fail("asked"))
-        machine._hardware, machine._word, machine._heard = Hardware.parse(hardware), word, NOW
+        machine._hardware, machine._word, machine._heard = MachineHardware.parse(hardware), word, NOW
         machine._about = {"host": host}
         return machine
 

@@ -8,7 +8,7 @@ from typing import Any
 from far_runs import START
 
 from trainvitals.journal.encoding import format_time
-from trainvitals.lab.machines import Hardware, Machine
+from trainvitals.lab.machines import Machine, MachineHardware
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.views.data.machines import describe_machines, read_machines
@@ -23,7 +23,7 @@ def make_machine(name: str, *, heard: float | None = 1.0, **hardware: Any) -> Ma
         raise AssertionError
 
     machine = Machine(parse_place(name), never)
-    machine._hardware = Hardware.parse(hardware)
+    machine._hardware = MachineHardware.parse(hardware)
     machine._word, machine._heard = ("up" if heard is not None else "connecting"), heard
     return machine
 

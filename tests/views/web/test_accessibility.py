@@ -16,7 +16,7 @@ from rl_runs import FAULTS, make_healthy, spell
 
 import trainvitals
 from trainvitals.journal.benchmarks import write_benchmark
-from trainvitals.journal.documents.benchmark import Agreement, Benchmark, Latency, Measured, Memory
+from trainvitals.journal.documents.benchmark import Agreement, Benchmark, Latency, MeasuredVariant, ModelMemory
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import resolve
@@ -82,11 +82,11 @@ def make_policy(folder: Path) -> Path:
 
 def make_model(folder: Path) -> Path:
     """A model that was measured in two variants."""
-    shared = {"threads": 1, "items_per_second": 500.0, "disk_mb": 4.0, "memory": Memory(peak=10.0)}
+    shared = {"threads": 1, "items_per_second": 500.0, "disk_mb": 4.0, "memory": ModelMemory(peak=10.0)}
     reference = Latency(calls=100, median=2.0, low=1.9, high=2.1, p90=2.2, p95=2.3, p99=2.4, mean=2.0)
     results = (
-        Measured(variant="fp32", reference=True, latency=reference, **shared),
-        Measured(
+        MeasuredVariant(variant="fp32", reference=True, latency=reference, **shared),
+        MeasuredVariant(
             variant="int8-ort", latency=replace(reference, median=1.0), ratio=0.5, verdict="faster",
             agreement=Agreement(cosine=0.99, within=True), **shared,
         ),

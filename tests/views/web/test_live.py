@@ -17,7 +17,7 @@ from waiting import PATIENCE
 import trainvitals
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
-from trainvitals.views.web.live import MAX_POINTS, MAX_SERIES, QUEUE, Channel, Collector, Hub, Viewer, frame
+from trainvitals.views.web.live import MAX_POINTS, MAX_SERIES, QUEUE, Collector, Hub, ViewedRun, Viewer, frame
 
 from .conftest import Server
 
@@ -144,7 +144,7 @@ def test_nobody_reads_everything_before_the_run_is_followed(live: Any) -> None:
 def test_who_comes_back_gets_what_was_missed_and_nothing_twice(live: Any) -> None:
     async def scenario() -> dict[str, Any]:
         hub = Hub()
-        channel: Channel = hub.begin("run", RunReader(live.folder))
+        channel: ViewedRun = hub.begin("run", RunReader(live.folder))
         first, other = channel.view(None), channel.view(None)
         await read(first, "state")
         await read(other, "reset")

@@ -81,7 +81,7 @@ class Agreement(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(Document):
+class ModelMemory(Document):
     """MB. Of a process, above what it held before the model was loaded: the libraries are not the model's."""
 
     weights: float | None = entry(finite, None)
@@ -107,7 +107,7 @@ class Generation(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured(Document):
+class MeasuredVariant(Document):
     """One variant with one batch size and number of threads."""
 
     variant: str = entry(text, "")
@@ -123,7 +123,7 @@ class Measured(Document):
     ratio_low: float | None = entry(finite, None)
     ratio_high: float | None = entry(finite, None)
     verdict: str = entry(text, "")
-    memory: Memory = entry(document(Memory), Memory())
+    memory: ModelMemory = entry(document(ModelMemory), ModelMemory())
     disk_mb: float | None = entry(finite, None)
     parameters: int | None = entry(whole, None)
     bytes_by_dtype: Mapping[str, int] = entry(mapping_of(whole), {})
@@ -185,7 +185,7 @@ class Benchmark(Document):
     """Of the training, where it is one of its checkpoints."""
     machine: Mapping[str, Any] = entry(mapping, {})
     """CPU, governor, cores, versions, load before and after."""
-    results: tuple[Measured, ...] = entry(list_of(document(Measured)), ())
+    results: tuple[MeasuredVariant, ...] = entry(list_of(document(MeasuredVariant)), ())
     largest_batch: Mapping[str, int] = entry(mapping_of(whole), {})
     """By variant: the largest batch that ran before memory or the limit of the search ended it."""
     peaks: tuple[Peak, ...] = entry(list_of(document(Peak)), ())
@@ -197,7 +197,7 @@ class Benchmark(Document):
     """What makes these figures less sure, and what to do."""
 
     @property
-    def reference(self) -> Measured | None:
+    def reference(self) -> MeasuredVariant | None:
         return next((row for row in self.results if row.reference), None)
 
 

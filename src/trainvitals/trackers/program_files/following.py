@@ -102,7 +102,7 @@ class _Held(NamedTuple):
     rows: FileRows
 
 
-class RankFiles:
+class FollowedRank:
     """The files of one rank, and the rows of it in the run."""
 
     def __init__(self, folder: Path, rank: int, settings: Settings) -> None:
@@ -219,7 +219,7 @@ def follow(folder: Path, settings: Settings, stop: int) -> None:
     try:
         # The follower of an agent that was killed may be at its last look.
         runtime.try_lock(lock, LAST_LOOK_SECONDS)
-        ranks: dict[int, RankFiles] = {}
+        ranks: dict[int, FollowedRank] = {}
         while True:
             is_over = bool(select.select([stop], [], [], LOOK_SECONDS)[0])
             while _look(folder, settings, ranks) and is_over:
@@ -232,11 +232,11 @@ def follow(folder: Path, settings: Settings, stop: int) -> None:
         os.close(lock)
 
 
-def _look(folder: Path, settings: Settings, ranks: dict[int, RankFiles]) -> bool:
+def _look(folder: Path, settings: Settings, ranks: dict[int, FollowedRank]) -> bool:
     notes, found = read_notes(folder), False
     for rank in sorted({note.rank for note in notes}):
         if rank not in ranks:
-            ranks[rank] = RankFiles(folder, rank, settings)
+            ranks[rank] = FollowedRank(folder, rank, settings)
         with contextlib.suppress(JournalError):  # a full disk: tried again at the next look
             found |= ranks[rank].look([note for note in notes if note.rank == rank])
     return found

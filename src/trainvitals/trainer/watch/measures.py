@@ -180,8 +180,8 @@ class Measures:
         self._conditions = conditions
         self._health = LayerHealth(conditions)
         self._growth = {
-            "memory_allocated_mb": memory.Growth(conditions.thresholds["gpu_leak_percent"]),
-            "host_memory_mb": memory.Growth(conditions.thresholds["host_leak_percent"]),
+            "memory_allocated_mb": memory.MemoryGrowth(conditions.thresholds["gpu_leak_percent"]),
+            "host_memory_mb": memory.MemoryGrowth(conditions.thresholds["host_leak_percent"]),
         }
         self.step = 0
         """Steps that were made."""
@@ -390,7 +390,7 @@ class Measures:
         for finding in self._health.judge(layers):
             self._report(finding)
 
-    def _judge_growth(self, name: str, growth: memory.Growth, number: int) -> None:
+    def _judge_growth(self, name: str, growth: memory.MemoryGrowth, number: int) -> None:
         rate = growth.add(number, self._memory[name])
         if rate is None:
             return

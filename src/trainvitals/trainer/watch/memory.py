@@ -62,7 +62,7 @@ def read_host() -> dict[str, float]:
         return {}
 
 
-class Growth:
+class MemoryGrowth:
     """Does memory grow with the steps? Compares the lowest value of stretches of steps, for peaks come and go.
 
     A cache that fills, or a first epoch, grows and then stops; a leak rises in every stretch.

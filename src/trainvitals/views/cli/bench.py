@@ -117,12 +117,12 @@ def execute(arguments: argparse.Namespace) -> int:
     run = BenchRun(plan, settings)
     run.begin()
     try:
-        found = measure(plan, Progress(sys.stderr), seen=run.read_hardware)
+        found = measure(plan, BenchProgress(sys.stderr), seen=run.read_hardware)
     except BaseException:
         run.end("failed")
         raise
     finally:
-        Progress(sys.stderr).clear()
+        BenchProgress(sys.stderr).clear()
     run.write(found)
     references = [row for row in found.results if row.reference]
     is_failed = bool(references) and all(row.state in (FAILED, UNAVAILABLE) for row in references)
@@ -206,7 +206,7 @@ def _slower_rows(found: Benchmark) -> bool:
     return any(row.ratio_low is not None and row.ratio_low > 1 and "slower" in row.verdict for row in found.results)
 
 
-class Progress:
+class BenchProgress:
     """One line on a terminal that says what is being done and how long it takes; elsewhere nothing."""
 
     def __init__(self, stream: Any) -> None:

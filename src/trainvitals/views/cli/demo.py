@@ -26,7 +26,7 @@ from trainvitals.views.data import quantities
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
-    from trainvitals.views.cli.demo_training import Config, Step
+    from trainvitals.views.cli.demo_training import DemoConfig, Step
 
 DESCRIPTION = (
     "Train a small network in numpy, monitored by the agent and shown live in the terminal. Without a GPU, two "
@@ -98,13 +98,13 @@ def _monitor(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     import trainvitals
     from trainvitals.journal.reader import RunReader
-    from trainvitals.views.cli.demo_training import Config
+    from trainvitals.views.cli.demo_training import DemoConfig
     from trainvitals.views.cli.run import wait_for_agent
     from trainvitals.views.cli.summary import print_summary
 
     live = is_terminal(sys.stdout)
     seconds = arguments.seconds if arguments.seconds is not None else TRAIN_SECONDS if live else QUIET_SECONDS
-    config = Config(steps=arguments.steps, seconds=seconds)
+    config = DemoConfig(steps=arguments.steps, seconds=seconds)
     check_place(Path(settings.dir).absolute() / "demo", settings, FLAG)
     simulated = settings.simulate_gpus or (0 if has_gpu() else SIMULATED_GPUS)
     run = trainvitals.init(
@@ -142,7 +142,7 @@ def _stay(address: str, until_interrupted: bool) -> int:
     return 0
 
 
-def _watch_training(run: Run, config: Config, settings: Settings, simulated: int) -> str:
+def _watch_training(run: Run, config: DemoConfig, settings: Settings, simulated: int) -> str:
     """The address of its dashboard; empty if there is none."""
     from trainvitals.trainer import dashboard
     from trainvitals.views.cli.demo_training import train
@@ -202,7 +202,7 @@ class PlainView:
 
     SECONDS = 1.0
 
-    def __init__(self, run: Run, config: Config) -> None:
+    def __init__(self, run: Run, config: DemoConfig) -> None:
         from trainvitals.journal.follower import Follower
 
         self._config = config
@@ -256,7 +256,7 @@ class LiveView(PlainView):
     ROWS = 24
     """A terminal with less has no room for it and up to eight GPUs."""
 
-    def __init__(self, run: Run, config: Config) -> None:
+    def __init__(self, run: Run, config: DemoConfig) -> None:
         super().__init__(run, config)
         self._paint = Paint(sys.stdout)
         self._drawn = 0

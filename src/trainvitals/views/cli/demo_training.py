@@ -26,7 +26,7 @@ TURNS = 1.25
 NOISE = 0.33
 
 
-class Config(NamedTuple):
+class DemoConfig(NamedTuple):
     """What can be chosen about the training."""
 
     steps: int = 600
@@ -105,7 +105,7 @@ class Network:
             value -= learning_rate * (mean / fast) / (np.sqrt(square / slow) + 1e-8)
 
 
-def rate_at(step: int, config: Config) -> float:
+def rate_at(step: int, config: DemoConfig) -> float:
     """Warm-up in a straight line, then half a cosine down to a hundredth."""
     warmup = max(int(config.steps * config.warmup), 1)
     if step < warmup:
@@ -114,7 +114,7 @@ def rate_at(step: int, config: Config) -> float:
     return config.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def train_steps(config: Config) -> Iterator[Step]:
+def train_steps(config: DemoConfig) -> Iterator[Step]:
     """The training itself, one step at a time, as fast as it goes."""
     random = np.random.default_rng(config.seed)
     points, arms = make_spirals(config.samples, random)
@@ -134,7 +134,7 @@ def train_steps(config: Config) -> Iterator[Step]:
         yield Step(step, loss, accuracy, rate, norm, config.batch_size / max(took, 1e-9))
 
 
-def train(run: Run, config: Config, watch: Callable[[Step], None]) -> None:
+def train(run: Run, config: DemoConfig, watch: Callable[[Step], None]) -> None:
     """Train, log every step, show it to `watch`, and hold the pace."""
     began = time.monotonic()
     for step in train_steps(config):

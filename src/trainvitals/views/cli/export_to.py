@@ -14,7 +14,7 @@ from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.exporters.delivery import deliver
 from trainvitals.exporters.mirroring import MirrorBusy, MirrorState
 from trainvitals.exporters.registry import REGISTRY, ExporterRow, Wish
-from trainvitals.exporters.rows import Limits, RunDescription, RunEnd
+from trainvitals.exporters.rows import DeliveryLimits, RunDescription, RunEnd
 from trainvitals.exporters.start import start_runner
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import ENDED, RunFile
@@ -51,7 +51,7 @@ def send(reference: str, words: list[str], settings: Settings) -> int:
     known, host = _find_known(folder, row.name, redact_text(target))
     _check_free(folder, row, target)
     run = RunDescription(about.id or folder.name, folder, runtime.host_name(), about.attempt, about, os.environ)
-    runner = start_runner(wish, run, known, print_line, Limits(patience=CLOSE_SECONDS))
+    runner = start_runner(wish, run, known, print_line, DeliveryLimits(patience=CLOSE_SECONDS))
 
     def save(exports: Mapping[str, RowExport]) -> None:
         if host is not None and end is not None:  # else the agent keeps it

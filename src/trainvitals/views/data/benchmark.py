@@ -19,7 +19,14 @@ from trainvitals.analysis.wording import percent
 from trainvitals.bench.measuring import compare_rows, find_knee, too_few_processes
 from trainvitals.bench.plan import MOST_BATCH
 from trainvitals.journal.contracts import Reader
-from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark, Generation, Measured
+from trainvitals.journal.documents.benchmark import (
+    FAILED,
+    MEASURED,
+    UNAVAILABLE,
+    Benchmark,
+    Generation,
+    MeasuredVariant,
+)
 from trainvitals.journal.encoding import spell_all
 from trainvitals.safe_text import csv_cell
 from trainvitals.views.data.quantities import NONE, format_value
@@ -34,12 +41,12 @@ MOST_SHOWN = 50
 """The newest benchmarks of a run that a view shows; the history of all is a metric of the run."""
 
 
-class Column(NamedTuple):
+class ResultColumn(NamedTuple):
     """One column of the table of results."""
 
     title: str
-    show: Callable[[Measured], str]
-    is_shown: Callable[[Measured], bool] = lambda row: True
+    show: Callable[[MeasuredVariant], str]
+    is_shown: Callable[[MeasuredVariant], bool] = lambda row: True
     """A column that no row needs is left out."""
 
 
@@ -51,7 +58,7 @@ def _ms(value: float | None) -> str:
     return f"{number:.3g} {unit}"
 
 
-def _interval(row: Measured) -> str:
+def _interval(row: MeasuredVariant) -> str:
     latency = row.latency
     if latency.low is None or latency.high is None:
         return _ms(latency.median)
@@ -68,43 +75,45 @@ def _count(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
-def _error(row: Measured) -> str:
+def _error(row: MeasuredVariant) -> str:
     error = row.agreement.relative_error if row.agreement is not None else None
     if error is None:
         return NONE
     return percent(error) if error >= 0.0005 else f"{error:.0e}" if error else "0"
 
 
-def _generation(row: Measured) -> Generation:
+def _generation(row: MeasuredVariant) -> Generation:
     return row.generation or Generation()
 
 
 COLUMNS = (
-    Column("variant", lambda row: row.variant),
-    Column("batch", lambda row: str(row.batch)),
-    Column("threads", lambda row: str(row.threads or NONE)),
-    Column("latency (95 %)", _interval),
-    Column("p99", lambda row: _ms(row.latency.p99)),
-    Column("first token", lambda row: _ms(_generation(row).first_token), lambda row: bool(row.generation)),
-    Column("per token", lambda row: _ms(_generation(row).per_token), lambda row: bool(row.generation)),
-    Column("tokens/s", lambda row: _count(_generation(row).decode_tokens_per_second), lambda row: bool(row.generation)),
-    Column("items/s", lambda row: _count(row.items_per_second)),
-    Column("peak MB", lambda row: _mb(row.memory.peak)),
-    Column("disk MB", lambda row: _mb(row.disk_mb)),
-    Column("J/item", lambda row: format_value(row.joules_per_item), lambda row: row.joules_per_item is not None),
-    Column("metric", lambda row: format_value(_metric(row)), lambda row: _metric(row) is not None),
-    Column("error", _error),
-    Column("verdict", lambda row: row.verdict),
+    ResultColumn("variant", lambda row: row.variant),
+    ResultColumn("batch", lambda row: str(row.batch)),
+    ResultColumn("threads", lambda row: str(row.threads or NONE)),
+    ResultColumn("latency (95 %)", _interval),
+    ResultColumn("p99", lambda row: _ms(row.latency.p99)),
+    ResultColumn("first token", lambda row: _ms(_generation(row).first_token), lambda row: bool(row.generation)),
+    ResultColumn("per token", lambda row: _ms(_generation(row).per_token), lambda row: bool(row.generation)),
+    ResultColumn(
+        "tokens/s", lambda row: _count(_generation(row).decode_tokens_per_second), lambda row: bool(row.generation)
+    ),
+    ResultColumn("items/s", lambda row: _count(row.items_per_second)),
+    ResultColumn("peak MB", lambda row: _mb(row.memory.peak)),
+    ResultColumn("disk MB", lambda row: _mb(row.disk_mb)),
+    ResultColumn("J/item", lambda row: format_value(row.joules_per_item), lambda row: row.joules_per_item is not None),
+    ResultColumn("metric", lambda row: format_value(_metric(row)), lambda row: _metric(row) is not None),
+    ResultColumn("error", _error),
+    ResultColumn("verdict", lambda row: row.verdict),
 )
 KEYS = 3
 """Columns that name a row: variant, batch, threads."""
 
 
-def _metric(row: Measured) -> float | None:
+def _metric(row: MeasuredVariant) -> float | None:
     return row.agreement.metric if row.agreement is not None else None
 
 
-def choose_columns(rows: Sequence[Measured]) -> list[Column]:
+def choose_columns(rows: Sequence[MeasuredVariant]) -> list[ResultColumn]:
     """Those that have something to show; threads only where they differ."""
     threads = len({row.threads for row in rows}) > 1
     return [
@@ -114,7 +123,7 @@ def choose_columns(rows: Sequence[Measured]) -> list[Column]:
     ]
 
 
-def explain_unranked(row: Measured) -> str:
+def explain_unranked(row: MeasuredVariant) -> str:
     """`not ranked: eager torchao kernels on CPU; size 1.1 MB, error 0.5 %`."""
     known = [f"size {_mb(row.disk_mb)} MB"] if row.disk_mb is not None else []
     known += [f"error {_error(row)}"] if row.agreement is not None else []
@@ -156,13 +165,13 @@ def _flop(count: float) -> str:
     return f"{count / 1000**at:.3g} {('', 'k', 'M', 'G', 'T', 'P')[at]}FLOP"
 
 
-def _flops_per_second(row: Measured) -> float | None:
+def _flops_per_second(row: MeasuredVariant) -> float | None:
     """Of a generator while it reads the prompt: one call of the model, which is what was counted."""
     took = row.generation.first_token if row.generation is not None else row.latency.median
     return row.flops * 1000 / took if row.flops and took else None
 
 
-def _share_of_peak(row: Measured, found: Benchmark) -> float | None:
+def _share_of_peak(row: MeasuredVariant, found: Benchmark) -> float | None:
     """Of the arithmetic that this machine does at most with these threads."""
     rate = _flops_per_second(row)
     peak = next((item.flops_per_second for item in found.peaks if item.threads == row.threads), None)
@@ -189,7 +198,7 @@ def make_markdown(found: Benchmark) -> str:
     return "\n".join([*lines, *([""] if notes else []), *(f"- {text}" for text in notes)]) + "\n"
 
 
-def key_columns(columns: Iterable[Column]) -> list[Column]:
+def key_columns(columns: Iterable[ResultColumn]) -> list[ResultColumn]:
     return [column for column in columns if column in COLUMNS[:KEYS]]
 
 
@@ -265,7 +274,7 @@ def describe_benchmark(found: Benchmark) -> ShownBenchmarkJson:
     }
 
 
-def _describe_row(row: Measured, columns: Sequence[Column]) -> BenchmarkRowJson:
+def _describe_row(row: MeasuredVariant, columns: Sequence[ResultColumn]) -> BenchmarkRowJson:
     is_timed = row.state == MEASURED
     keys = len(key_columns(columns))
     return {
@@ -276,7 +285,7 @@ def _describe_row(row: Measured, columns: Sequence[Column]) -> BenchmarkRowJson:
     }
 
 
-def _describe_distribution(row: Measured) -> DistributionJson | None:
+def _describe_distribution(row: MeasuredVariant) -> DistributionJson | None:
     """Around the median: a few slow calls would flatten all others. They are counted in `outliers`."""
     calls = np.array([value for part in row.rounds for value in part])
     if len(calls) < BINS:

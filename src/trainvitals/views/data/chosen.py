@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.expressions import (
-    Curve,
     Expression,
     ExpressionError,
-    Metric,
+    LoggedMetric,
+    StepCurve,
     as_curve,
     evaluate,
     names_in,
@@ -53,11 +53,11 @@ def choose(texts: Iterable[str], logged: Sequence[str]) -> Chosen:
     for text in texts:
         text = text.strip()
         if text in known:
-            items[text] = Metric(text)
+            items[text] = LoggedMetric(text)
         elif (pattern := _find(text, logged)) is not None:
             if not pattern:
                 problems.append(f"no metric matches {text}")
-            items.update((name, Metric(name)) for name in pattern[:MAX_CHOSEN])
+            items.update((name, LoggedMetric(name)) for name in pattern[:MAX_CHOSEN])
             if len(pattern) > MAX_CHOSEN:
                 problems.append(f"{text} matches {len(pattern)} metrics: only the first {MAX_CHOSEN} are shown")
         else:
@@ -65,7 +65,7 @@ def choose(texts: Iterable[str], logged: Sequence[str]) -> Chosen:
             missing = [name for name in names_in(expression) if name not in known]
             problems += [_explain_missing(name, known) for name in missing]
             if not missing:
-                items[expression.name if isinstance(expression, Metric) else text] = expression
+                items[expression.name if isinstance(expression, LoggedMetric) else text] = expression
     return Chosen(tuple(items.items()), tuple(dict.fromkeys(problems)))
 
 
@@ -111,7 +111,7 @@ def compute_series(
     series: list[Series] = []
     problems: list[str] = []
     for text, expression in chosen.items:
-        if isinstance(expression, Metric):
+        if isinstance(expression, LoggedMetric):
             series += reader.series(
                 [expression.name], x=x, start=start, end=end, max_points=points, participants=participants
             )
@@ -133,7 +133,7 @@ def _compute(
     computed = []
     for parts in by_participant.values():
         if len(parts) == len(names):
-            curves: dict[str, Curve] = {name: as_curve(item.x, item.y) for name, item in parts.items()}
+            curves: dict[str, StepCurve] = {name: as_curve(item.x, item.y) for name, item in parts.items()}
             x, y = evaluate(expression, curves)
             first = parts[names[0]]
             computed.append(Series(text, first.labels, first.rank, x, y, len(x), int((~np.isfinite(y)).sum())))

@@ -11,7 +11,7 @@ from trainvitals.alerts.records import current as current_alerts
 from trainvitals.journal.documents.fields import finite
 from trainvitals.journal.documents.latest import LatestSample
 from trainvitals.journal.identity import gpu_number
-from trainvitals.lab.machines import Hardware, Machine, MachineState
+from trainvitals.lab.machines import Machine, MachineHardware, MachineState
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.shapes import GpuNowJson, MachineNowJson, MachinesJson
@@ -106,7 +106,7 @@ def _read(machine: Machine) -> MachineNow:
     return MachineNow(state, _read_gpus(hardware), values, len(live), len(firing))
 
 
-def _read_gpus(hardware: Hardware) -> tuple[GpuNow, ...]:
+def _read_gpus(hardware: MachineHardware) -> tuple[GpuNow, ...]:
     found = []
     for unit, sample in hardware.samples.items():
         if sample.table != "gpu":

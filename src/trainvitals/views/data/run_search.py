@@ -40,7 +40,7 @@ class SearchError(TrainvitalsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SearchPart:
     """One thing that must be so, or with `negated` not be so."""
 
     text: str
@@ -57,28 +57,28 @@ class Part:
         return _to_number(self.value)
 
 
-def parse_search(text: str) -> list[Part]:
+def parse_search(text: str) -> list[SearchPart]:
     """The parts of a search; raises SearchError."""
     if text.count('"') % 2:
         raise SearchError("a quote is not closed", hint='close it: "two words"')
     return [_parse_part(found) for found in _TOKEN.finditer(text)]
 
 
-def _parse_part(found: re.Match[str]) -> Part:
+def _parse_part(found: re.Match[str]) -> SearchPart:
     typed, negated, expression, word = found[0], bool(found[1]), found[2], found[3]
     if expression is not None:
-        part = Part(typed, expression, "", "~", negated)
+        part = SearchPart(typed, expression, "", "~", negated)
     elif (condition := _CONDITION.fullmatch(word)) is None:
-        return Part(typed, word.replace('"', ""), negated=negated)
+        return SearchPart(typed, word.replace('"', ""), negated=negated)
     else:
         field, operator, value = (item.replace('"', "") for item in condition.groups())
         field = "tag" if field == "tags" else field
-        part = Part(typed, value, field, "=" if operator == ":" else operator, negated)
+        part = SearchPart(typed, value, field, "=" if operator == ":" else operator, negated)
     _check(part)
     return part
 
 
-def _check(part: Part) -> None:
+def _check(part: SearchPart) -> None:
     if not part.value:
         raise SearchError(f"'{part.text}' has no value", hint="such as lr>0.01, status:failed or name~regex")
     if part.operator == "~" and not is_expression(part.value):
@@ -93,7 +93,7 @@ def _check(part: Part) -> None:
         raise SearchError(f"'{part.value}' in '{part.text}' is not a status", hint=f"one of {', '.join(STATUSES)}")
 
 
-def search_rows(rows: Sequence[RowJson], parts: Sequence[Part]) -> list[RowJson]:
+def search_rows(rows: Sequence[RowJson], parts: Sequence[SearchPart]) -> list[RowJson]:
     """The rows for which every part holds, in their order."""
     found = list(rows)
     for part in parts:
@@ -123,7 +123,7 @@ def is_search(text: str) -> bool:
     return any(part.operator or part.negated for part in parse_search(text))
 
 
-def find_unknown(rows: Iterable[RowJson], parts: Sequence[Part]) -> str:
+def find_unknown(rows: Iterable[RowJson], parts: Sequence[SearchPart]) -> str:
     """`no run has 'lrr', did you mean 'lr'?` for the first field that no run has, else an empty string."""
     rows = list(rows)
     for part in parts:
@@ -133,7 +133,7 @@ def find_unknown(rows: Iterable[RowJson], parts: Sequence[Part]) -> str:
     return ""
 
 
-def _make_test(part: Part, rows: Sequence[RowJson]) -> Any:
+def _make_test(part: SearchPart, rows: Sequence[RowJson]) -> Any:
     """From the values that a run has there, which may be none, to whether the part holds."""
     if part.operator == "~":
         matching = match_texts(part.value, {_to_text(value) for row in rows for value in _read(row, part.field)})
@@ -180,7 +180,7 @@ def _read_job(job: Mapping[str, Any], field: str) -> list[Any]:
     return [name for name in names if name]
 
 
-def _is_equal(value: Any, part: Part) -> bool:
+def _is_equal(value: Any, part: SearchPart) -> bool:
     left, right = _to_number(value), part.number
     if left is None or right is None:
         return _to_text(value).lower() == part.value.lower()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals import __version__
-from trainvitals.analysis.expressions import ExpressionError, Metric
+from trainvitals.analysis.expressions import ExpressionError, LoggedMetric
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
@@ -76,7 +76,7 @@ def _describe(key: str, reader: Reader, points: int, conditions: Conditions, pri
     run = run_details.describe_run(reader, key, prices)
     view = _find_view(reader)
     own = {panel.items: _choose(panel.items, reader) for panel in (view.panels if view is not None else ())}
-    own_names = {name for chosen in own.values() for name, item in chosen.items if isinstance(item, Metric)}
+    own_names = {name for chosen in own.values() for name, item in chosen.items if isinstance(item, LoggedMetric)}
     training = choose_names(run["tables"]["training"]["names"] if "training" in run["tables"] else [], own_names)
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
         if table in run["tables"]:
@@ -127,7 +127,7 @@ def _choose(items: Sequence[str], reader: Reader) -> Chosen:
 def _read_panel(reader: Reader, items: Sequence[str], chosen: Chosen, among: list[SeriesJson]) -> ReportPanelJson:
     """What it draws; curves that it computes are put among the others, once."""
     known = {series["name"] for series in among}
-    computed = tuple(item for item in chosen.items if not isinstance(item[1], Metric) and item[0] not in known)
+    computed = tuple(item for item in chosen.items if not isinstance(item[1], LoggedMetric) and item[0] not in known)
     series, problems = compute_series(reader, Chosen(computed, ()), points=MOST // 4)
     among += _pack(series, "step")
     names = [name for name, _ in chosen.items]

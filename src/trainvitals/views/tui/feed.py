@@ -23,7 +23,7 @@ from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.sources import RankProcess, World
 from trainvitals.views.data.run_rows import ListedRun, list_rows
 from trainvitals.views.tui.chart_reader import ChartReader
-from trainvitals.views.tui.hardware import HISTORY, Hardware, MachineState
+from trainvitals.views.tui.hardware import HISTORY, Hardware, HardwareNow
 from trainvitals.views.tui.machine_alerts import find_machine_alerts
 from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.paced import Paced
@@ -141,7 +141,7 @@ class Feed:
         try:
             machine = self._read_machine(now, shown, live)
         except MachineError as error:
-            machine, trouble = MachineState("", (), {}), error.message
+            machine, trouble = HardwareNow("", (), {}), error.message
         gpus = tuple(gpu for gpu in machine.gpus if self._is_wanted(gpu))
         notes = [*machine.notes, *([trouble] if trouble else [])]
         if machine.gpus and not gpus:
@@ -218,7 +218,7 @@ class Feed:
 
         return tuple(read_machines(self.options.machines))
 
-    def _read_machine(self, now: float, shown: ShownRun | None, live: Hardware | None) -> MachineState:
+    def _read_machine(self, now: float, shown: ShownRun | None, live: Hardware | None) -> HardwareNow:
         if shown is not None and live is None:
             return shown.hardware.read()
         machine = self._hardware.read(now, self.interval)

@@ -32,7 +32,7 @@ _CHARTED = {
 }
 
 
-class MachineState(NamedTuple):
+class HardwareNow(NamedTuple):
     """The hardware at one moment."""
 
     origin: str
@@ -61,7 +61,7 @@ class Hardware:
     def is_sampled_here(self) -> bool:
         return self._own.is_on
 
-    def read(self, now: float, interval: float) -> MachineState:
+    def read(self, now: float, interval: float) -> HardwareNow:
         latest = None if self._simulated else read_latest()
         written = parse_time(latest.written) if latest is not None else None
         if latest is not None and now - (written or 0.0) <= max(AGENT_FRESH_SECONDS, 3 * interval):
@@ -87,7 +87,7 @@ class Hardware:
                 system.update(sample.values)  # the host is read in several parts
         explained = self._own.explain_missing_gpus(reasons) if origin == "own sampling" and not gpus else ""
         gpus += _silent_gpus(reasons, {_unit_of(unit) for unit in samples})
-        return MachineState(origin, tuple(sorted(gpus, key=_order)), system, (explained,) if explained else ())
+        return HardwareNow(origin, tuple(sorted(gpus, key=_order)), system, (explained,) if explained else ())
 
     def end(self) -> None:
         """Stop sampling here. For any thread."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainvitals.journal.identity import gpu_number
 from trainvitals.views.tui.curves import ReadSeries, RunCurves
-from trainvitals.views.tui.hardware import HISTORY, MachineState
+from trainvitals.views.tui.hardware import HISTORY, HardwareNow
 from trainvitals.views.tui.snapshot import Gpu, Value
 from trainvitals.views.tui.tracks import TrackOwner, owner_of
 
@@ -42,7 +42,7 @@ class RecordedHardware:
         elif table == "system":
             self._system.update(row)
 
-    def read(self) -> MachineState:
+    def read(self) -> HardwareNow:
         if not self._gpus:
             self._load_gpus()
         if not self._system:
@@ -52,7 +52,7 @@ class RecordedHardware:
         }
         seen = sorted(self._gpus.values(), key=lambda gpu: gpu.owner.order)
         gpus = tuple(_make_gpu(gpu, histories.get(gpu.owner.key, ())) for gpu in seen)
-        return MachineState("run folder", gpus, _plain_values(self._system))
+        return HardwareNow("run folder", gpus, _plain_values(self._system))
 
     def _load_gpus(self) -> None:
         names = sorted(self._curves.names("gpu"))

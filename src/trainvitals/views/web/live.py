@@ -86,7 +86,7 @@ def frame(event: str, data: bytes, id: str = "") -> bytes:
     return f"{head}event: {event}\ndata: ".encode() + data + b"\n\n"
 
 
-class Channel:
+class ViewedRun:
     """One run and its viewers."""
 
     def __init__(self, reader: Reader, on_end: Callable[[], None]) -> None:
@@ -288,16 +288,16 @@ class Hub:
     """The channels of all runs that have viewers."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, ViewedRun] = {}
 
-    def find(self, key: str) -> Channel | None:
+    def find(self, key: str) -> ViewedRun | None:
         """The channel of a run that already has viewers."""
         return self._channels.get(key)
 
-    def begin(self, key: str, reader: Reader) -> Channel:
+    def begin(self, key: str, reader: Reader) -> ViewedRun:
         """A channel for a run without viewers so far. To be called in the event loop."""
         if key not in self._channels:  # else another viewer came while the reader was made
-            self._channels[key] = Channel(reader, lambda: self._forget(key))
+            self._channels[key] = ViewedRun(reader, lambda: self._forget(key))
         return self._channels[key]
 
     def _forget(self, key: str) -> None:
