@@ -271,7 +271,9 @@ class Watch:
         self._measures.take_norms(norms)
 
     def _read_light(self) -> None:
-        steps, self._light = self._light, []
+        # The loop may add a step meanwhile, without the lock: the list stays the same one.
+        steps = self._light[:]
+        del self._light[: len(steps)]
         key = self.moments.light.key
         for step in steps:
             values: dict[str, float] = {}
