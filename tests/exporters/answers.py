@@ -183,6 +183,7 @@ GPU_WRITTEN: dict[str, dict[str, tuple[float, float]]] = {
 PROCESS: dict[str, dict[str, float]] = {
     "gpu_memory_mb": {"1": 4 * 1024, "2": 2 * 1024},
     "gpu_sm_percent": {"1": 55, "2": 20},
+    "gpu_waiting_percent": {"1": 10, "2": 10},
 }
 UNITS = {
     **{f"nvidia:GPU-fa4e0000-0000-4000-8000-{index:012x}": float(index != 4) for index in (0, 1, 3, 4)},

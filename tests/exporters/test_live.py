@@ -52,6 +52,8 @@ class Live:
             "process_fd_limit == 64",
             "process_cpu_percent or process_cpu_ratio",
             'process_gpu_memory_mb{rank="2"} or process_gpu_memory_bytes{rank="2"}',
+            'process_gpu_waiting_percent{rank="1"} or process_gpu_waiting_ratio{rank="1"}',
+            'process_gpu_waiting_percent{rank="2"} or process_gpu_waiting_ratio{rank="2"}',
             'count(trainvitals_gpu_holder_info{run!=""}) == 2',
             'ALERTS{alertname="FileDescriptorsHigh"}',
             'ALERTS{alertname="GpuOomSoon"}',

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Measured } from "../src/data/types.ts";
+import type { MeasuredVariant } from "../src/data/types.ts";
 import { roofline } from "../src/logic/roofline.ts";
 
 const FRAME = { left: 0, right: 300, top: 0, bottom: 200 };
 const PEAKS = [{ threads: 1, flops_per_second: 1e11, bytes_per_second: 1e10 }];
-const row = (variant: string, batch: number, flops: number, moved: number, median: number, threads = 1): Measured =>
-  ({ variant, batch, threads, flops, bytes_moved: moved, latency: { median } }) as unknown as Measured;
+const row = (variant: string, batch: number, flops: number, moved: number, median: number, threads = 1): MeasuredVariant =>
+  ({ variant, batch, threads, flops, bytes_moved: moved, latency: { median } }) as unknown as MeasuredVariant;
 
 test("a dot is as far below the roof as the model is from what the machine can do", () => {
   // 1e8 FLOP with 1e8 bytes: bandwidth allows 1e10 a second, and half of that is reached.

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Measured } from "../src/data/types.ts";
+import type { MeasuredVariant } from "../src/data/types.ts";
 import { tradeOff } from "../src/logic/tradeoff.ts";
 
 const FRAME = { left: 0, right: 116, top: 0, bottom: 116 };
-const row = (variant: string, median: number, error: number, size: number, batch = 1): Measured =>
-  ({ variant, batch, threads: 1, latency: { median }, agreement: { relative_error: error }, disk_mb: size }) as unknown as Measured;
+const row = (variant: string, median: number, error: number, size: number, batch = 1): MeasuredVariant =>
+  ({ variant, batch, threads: 1, latency: { median }, agreement: { relative_error: error }, disk_mb: size }) as unknown as MeasuredVariant;
 
 test("slower is further right, less exact higher up, larger a larger circle", () => {
   const [plain, small] = tradeOff([row("fp32", 2, 0, 4), row("int8", 1, 0.02, 1)], FRAME);

@@ -97,7 +97,7 @@ export interface Benchmark {
   device: string;
   step?: number;
   machine?: Record<string, unknown>;
-  results?: Measured[];
+  results?: MeasuredVariant[];
   largest_batch?: Record<string, number>;
   peaks?: Peak[];
   checks?: string[];
@@ -660,7 +660,7 @@ export interface Machines {
 }
 
 // One variant with one batch size and number of threads.
-export interface Measured {
+export interface MeasuredVariant {
   variant?: string;
   batch: number;
   threads?: number;
@@ -673,7 +673,7 @@ export interface Measured {
   ratio_low?: number;
   ratio_high?: number;
   verdict?: string;
-  memory?: Memory;
+  memory?: ModelMemory;
   disk_mb?: number;
   parameters?: number;
   bytes_by_dtype?: Record<string, number>;
@@ -726,17 +726,6 @@ export interface MediaText {
   cut: boolean;
 }
 
-// MB. Of a process, above what it held before the model was loaded: the libraries are not the model's.
-export interface Memory {
-  weights?: number;
-  load_peak?: number;
-  peak?: number;
-  private?: number;
-  device_allocated?: number;
-  device_reserved?: number;
-  [more: string]: unknown;
-}
-
 // One column of one table.
 export interface Metric {
   name: string;
@@ -757,6 +746,17 @@ export interface MetricSummary {
   high: number | null;
   high_step: number | null;
   nonfinite: number;
+}
+
+// MB. Of a process, above what it held before the model was loaded: the libraries are not the model's.
+export interface ModelMemory {
+  weights?: number;
+  load_peak?: number;
+  peak?: number;
+  private?: number;
+  device_allocated?: number;
+  device_reserved?: number;
+  [more: string]: unknown;
 }
 
 export interface NamedMetric {

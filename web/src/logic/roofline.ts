@@ -1,6 +1,6 @@
 // How much of the machine a model uses: what it computes in a second against what it computes with each byte, both
 // on scales of decades, under the roof of what the machine can do at most.
-import type { Measured, Peak } from "../data/types.ts";
+import type { MeasuredVariant, Peak } from "../data/types.ts";
 import type { Frame } from "./tradeoff.ts";
 
 export interface Point {
@@ -26,7 +26,7 @@ export interface Roofline {
 const ROOM = 1.6; // beyond the outermost, as a factor
 
 // With the threads of the first row: each number of them has a roof of its own.
-export function roofline(rows: Measured[], peaks: Peak[], frame: Frame): Roofline | null {
+export function roofline(rows: MeasuredVariant[], peaks: Peak[], frame: Frame): Roofline | null {
   const known = rows.filter((row) => row.flops && row.bytes_moved && millisecondsOf(row) && row.threads === rows[0].threads);
   const top = peaks.find((peak) => peak.threads === known[0]?.threads);
   if (!known.length || !top?.flops_per_second || !top.bytes_per_second) return null;
@@ -51,7 +51,7 @@ export function roofline(rows: Measured[], peaks: Peak[], frame: Frame): Rooflin
 }
 
 // A generator's are those of the prompt, whose work was counted.
-function millisecondsOf(row: Measured): number | undefined {
+function millisecondsOf(row: MeasuredVariant): number | undefined {
   return row.generation ? row.generation.first_token : row.latency?.median;
 }
 

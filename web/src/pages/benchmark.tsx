@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { panels, run, source } from "../data/page.ts";
 import { dark } from "../data/store.ts";
-import type { Benchmarks, Measured, Peak, Series, ShownBenchmark } from "../data/types.ts";
+import type { Benchmarks, MeasuredVariant, Peak, Series, ShownBenchmark } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { formatClock, formatShort, formatSpan } from "../logic/format.ts";
 import { roofline, type Dot } from "../logic/roofline.ts";
@@ -50,7 +50,7 @@ export function Benchmark() {
   );
 }
 
-function measured(shown: ShownBenchmark): Measured[] {
+function measured(shown: ShownBenchmark): MeasuredVariant[] {
   return (shown.document.results ?? []).filter((row) => row.latency?.median !== undefined);
 }
 
@@ -86,7 +86,7 @@ function Distribution({ shown }: { shown: ShownBenchmark }) {
   return <Chart title={`Latency distribution, batch ${batch}`} axis="ms" unit="%" height={210} low={0} help="Share of the calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
 }
 
-function Throughput({ rows }: { rows: Measured[] }) {
+function Throughput({ rows }: { rows: MeasuredVariant[] }) {
   const variants = [...new Set(rows.map((row) => `${row.variant}/t${row.threads}`))];
   const of = (name: string) => rows.filter((row) => `${row.variant}/t${row.threads}` === name && row.items_per_second !== undefined);
   if (!variants.some((name) => of(name).length > 1)) return null;
@@ -96,7 +96,7 @@ function Throughput({ rows }: { rows: Measured[] }) {
 const WIDTH = 560, HEIGHT = 230;
 
 // Latency to the right, error upwards, size as area: the best is small and at the lower left.
-function TradeOff({ rows }: { rows: Measured[] }) {
+function TradeOff({ rows }: { rows: MeasuredVariant[] }) {
   const spots = tradeOff(rows, { left: 54, right: WIDTH - 20, top: 16, bottom: HEIGHT - 36 });
   if (spots.length < 2) return null;
   return (
@@ -134,7 +134,7 @@ function Mark({ spot, at }: { spot: Spot; at: number }) {
 
 // Under the sloped part memory is what limits, under the flat part arithmetic; the distance to the roof is what is left.
 // Dots may lie above it: of weights that stay in a cache, and of arithmetic in fewer bits.
-function Roof({ rows, peaks }: { rows: Measured[]; peaks: Peak[] }) {
+function Roof({ rows, peaks }: { rows: MeasuredVariant[]; peaks: Peak[] }) {
   const found = roofline(rows, peaks, { left: 48, right: WIDTH - 14, top: 14, bottom: HEIGHT - 34 });
   if (!found) return null;
   const { roof, lines, across, upwards } = found;
