@@ -15,9 +15,9 @@ $(VENV)/bin/trainvitals: pyproject.toml
 	@touch $@
 
 # The tests run against the wheel, as a user installs it, never against the source tree.
-# Most of them wait for other processes: three at a time keep two cores busy.
+# Most of them wait for other processes: three at a time keep two cores busy. tests/conftest.py orders the files.
 test: test-venv lint
-	$(TEST_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile
+	$(TEST_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-venv: system-packages
 	$(PYTHON) -m venv $(TEST_VENV)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # fake_nvml.py beside this file; importlib mode adds no path
 
 from fake_nvml import FakeNvml, build
+from long_files import LONG_FILES
 
 # A shell that starts the tests in the background has SIGINT ignored, and nohup SIGHUP: every program that they start
 # would inherit that.
@@ -27,6 +29,14 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 # How long an example takes, or takes to be made up, says something about the machine and nothing about the code.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, then those with many tests, as xdist itself would order them; `make test` tells it not to."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG_FILES)}
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (place.get(item.path, len(place)), -count[item.path]))
+
 
 # Whatever a test leaves, it never reaches the runtime folder of the person who runs the tests.
 _runtime = tempfile.TemporaryDirectory(prefix="trainvitals-tests-", ignore_cleanup_errors=True)

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from long_files import LONG_FILES
+
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "trainvitals"
 MODULES = sorted(path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if not path.name.startswith("__"))
@@ -41,3 +43,7 @@ def test_what_a_module_says_is_true() -> None:
     for module in MODULES:
         for claim in read_claims(module):
             assert (ROOT / claim).is_file(), f"{module} names {claim}"
+
+
+def test_the_long_files_that_are_to_begin_first_exist() -> None:
+    assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []

@@ -115,6 +115,7 @@ def test_the_end_of_a_run_reaches_the_webhook_once_from_two_prometheus_servers(
         for name, (end, *_) in ENDINGS.items():
             machine.train(LOOP.format(name=name, begin=join if name == "hoards" else "", end=end))
         machine.train(LOOP.format(name="finishes", begin="", end=""))
+        machine.environ["TRAINVITALS_STALL_AFTER"] = "2"  # a hang is five times this, and by default 100 seconds
         machine.train(LOOP.format(name="hangs", begin="", end="time.sleep(3600)"))
 
         def fired() -> dict[str, dict[str, str]]:
