@@ -53,7 +53,7 @@ LIST_PRICES: tuple[ListPrice, ...] = (
     ListPrice("RTX 4090", r"\bRTX 4090$", 24, "on_demand", 0.74, _RUNPOD, "2026-09-25"),
 )
 
-CO2_SOURCE = "Ember, yearly average of 2024 (ember-energy.org, CC BY 4.0)"
+# Ember, yearly average of 2024 (ember-energy.org, CC BY 4.0)
 CO2_GRAMS = {
     "AT": 103, "AU": 554, "BE": 118, "BR": 106, "CA": 185, "CH": 37, "CN": 558, "DE": 342, "DK": 143, "ES": 146,
     "FI": 72, "FR": 44, "GB": 216, "IE": 280, "IN": 709, "IT": 288, "JP": 484, "KR": 416, "NL": 253, "NO": 31,

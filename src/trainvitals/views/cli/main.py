@@ -40,17 +40,17 @@ _OWN = (
     CommandRow("detect", "trainvitals.views.cli.detect", "find anomalies in a column of a CSV file or stream"),
     CommandRow("export", "trainvitals.views.cli.export", "export a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
     CommandRow(
-        "import", "trainvitals.views.cli.import_runs", "import runs of TensorBoard, W&B, MLflow, CSV and others"
+        "import", "trainvitals.views.cli.import_runs", "import runs from TensorBoard, W&B, MLflow, CSV and others"
     ),
     CommandRow("alerts", "trainvitals.views.cli.alerts", "list, test, silence, acknowledge and replay alerts"),
-    CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and how to fix it"),
+    CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and show how to fix it"),
     CommandRow("agent", "trainvitals.views.cli.agent", "start, inspect and stop the agent of this machine"),
-    CommandRow("slurm", "trainvitals.views.cli.slurm", "tell the runs of a Slurm job how it ended"),
+    CommandRow("slurm", "trainvitals.views.cli.slurm", "record how a Slurm job ended in its runs"),
     CommandRow("prometheus", "trainvitals.views.cli.prometheus", "print Prometheus rules and scrape configuration"),
     CommandRow("grafana", "trainvitals.views.cli.grafana", "print Grafana dashboards"),
     CommandRow("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
-    CommandRow("reader", "trainvitals.views.cli.reader", "answer another machine; started by its --host"),
-    CommandRow("gateway", "trainvitals.views.cli.gateway", "take what the agents of a fleet ship, into ClickHouse"),
+    CommandRow("reader", "trainvitals.views.cli.reader", "serve runs to --host of another machine (over ssh)"),
+    CommandRow("gateway", "trainvitals.views.cli.gateway", "store runs shipped by agents of a fleet in ClickHouse"),
     CommandRow("config", "trainvitals.views.cli.config", "show all settings and where each comes from"),
     CommandRow("version", "trainvitals.views.cli.version", "versions of trainvitals and its dependencies"),
 )
