@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 LONG_FILES = (
+    "trainer/test_capture.py",
     "integrations/test_ray.py",
+    "trainer/test_autostart.py",
     "integrations/test_keras.py",
     "integrations/test_snippets.py",
     "integrations/test_automatic.py",
