@@ -126,6 +126,43 @@ def test_a_fit_without_a_callback_is_logged_under_trainvitals_run(tmp_path: Path
     assert sum("eval/loss" in row for row in rows) == 2
 
 
+def test_on_torch_the_phases_and_the_gradient_norm_are_those_of_keras_own_steps(tmp_path: Path) -> None:
+    program = """
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(0)
+x, y = np.random.rand(48, 8), np.random.rand(48, 1)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+
+
+class Norms(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        squares = [float((v.value.grad ** 2).sum()) for v in model.trainable_variables]
+        print("norm", int(model.optimizer.iterations.value), sum(squares) ** 0.5)
+
+
+for _ in range(2):
+    model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y), callbacks=[Norms()])
+"""
+    (tmp_path / "fit.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-m", "trainvitals", "run", "--", sys.executable, "fit.py"],
+        env={**os.environ, "KERAS_BACKEND": "torch", "TRAINVITALS_DIR": str(tmp_path / "runs")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = {int(row[1]): float(row[2]) for row in map(str.split, done.stdout.splitlines()) if row[0] == "norm"}
+    assert list(printed) == list(range(1, 13))
+    rows = read(tmp_path / "runs", "*/*/training_metrics*")
+    assert {row["step"]: row["gradient_norm"] for row in rows if "gradient_norm" in row} == pytest.approx(printed)
+    timed = [row["step"] for row in rows if "batch_time" in row]
+    assert timed == [row["step"] for row in rows if row.get("optimizer_time", 0) > 0] == list(printed)
+
+
 def test_the_times_of_batches_on_jax_add_up_to_what_they_took(tmp_path: Path) -> None:
     """JAX returns at once and computes later: the time of a call is not that of a batch."""
     program = """

@@ -13,11 +13,14 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from trainvitals.integrations.attachment import Attachment, guarded
+
+if TYPE_CHECKING:
+    from trainvitals.integrations import keras_torch
 
 _TRACKERS = {"WandbMetricsLogger": "wandb", "WandbCallback": "wandb", "MlflowCallback": "mlflow"}
 """Callbacks of trackers that report what Keras logs, and their clients."""
@@ -45,6 +48,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """JAX begins a batch while others are still being computed: a batch ends when its loss can be read."""
         self._in_fit = False
         self._noted: dict[str, Any] = {}
+        self._updates: keras_torch.Fit | None = None
         self._tracker_has_batches = False
         """A callback reports to a tracker what we log of batches, and not only of epochs."""
 
@@ -72,11 +76,17 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             run.event("resume", f"from step {self._base}", resumed_step=self._base)
         self._in_fit = True
         self._note_saves()
+        if _is_on_torch():
+            from trainvitals.integrations import keras_torch
+
+            self._updates = keras_torch.fits[self.model.optimizer] = keras_torch.Fit()
 
     @guarded
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
         self._begun = None
+        if self._updates is not None:
+            self._updates.step = self._base
 
     @guarded
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -122,6 +132,8 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         for name in self._noted:
             self.model.__dict__.pop(name, None)
         self._noted = {}
+        if self._updates is not None:
+            self._updates.over = True
         self.attachment.end_training()
         if self.attachment.run is not None:
             self.attachment.run.event("train_end", f"training finished after {self._base} steps")
@@ -141,11 +153,14 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def _write_time(self, batch: int, now: int) -> None:
         """The duration of the step that ends where the next one begins, waiting for its data included. With several
         steps per execution it is their mean."""
-        if self._begun is None or self.attachment.run is None or batch <= self._begun[0]:
+        run = self.attachment.run
+        if self._begun is None or run is None or batch <= self._begun[0]:
             return
+        if self._updates is not None and run.watching is not None and run.watching.alive:
+            return  # the steps are timed there, with their phases
         before, began = self._begun
         seconds = (now - began) / 1e9 / (batch - before)
-        self.attachment.run.write_row(self._base + batch, {"batch_time": seconds}, time.time_ns() // 1000)
+        run.write_row(self._base + batch, {"batch_time": seconds}, time.time_ns() // 1000)
 
     def _end_last_batch(self) -> None:
         if self._begun is not None and not self._runs_ahead:
@@ -197,6 +212,8 @@ def autostart() -> None:
 
     __init__.__trainvitals__ = True  # type: ignore[attr-defined]
     callbacks.__init__ = __init__
+    if _is_on_torch():
+        import_module("trainvitals.integrations.keras_torch").autostart()
 
 
 # -- small questions
@@ -214,6 +231,10 @@ def describe(model: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
     if model.built:
         found["parameters"] = model.count_params()
     return found
+
+
+def _is_on_torch() -> bool:
+    return bool(keras.backend.backend() == "torch")
 
 
 def _rename(key: str) -> str:
