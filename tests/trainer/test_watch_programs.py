@@ -102,6 +102,31 @@ over.set()
 thread.join()
 end(model)
 """,
+    "two threads that train, and make their first update at once": """
+import threading
+
+model = nn.Linear(8, 3)
+at_once = threading.Barrier(2)
+
+def train(model, printed):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        loss = F.cross_entropy(model(X), Y)
+        loss.backward()
+        if not step:
+            if printed is not None:
+                other.start()
+            at_once.wait()
+        optimizer.step()
+        optimizer.zero_grad()
+        if printed is not None:
+            printed.append(loss.item())
+
+other = threading.Thread(target=train, args=(nn.Linear(8, 3), None))
+train(model, printed)
+other.join()
+end(model)
+""",
     "time_sequence_prediction: a closure": """
 model = nn.Linear(8, 1)
 optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)

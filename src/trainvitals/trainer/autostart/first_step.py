@@ -28,6 +28,8 @@ class Beginning:
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._moments is not None and self._moments.light.takes(optimizer):
             return  # the run is the same as before
+        if self._moments is not None and self._moments.observer is None and self._moments.is_foreign_thread():
+            return  # the thread that is followed begins the run, or is doing so now: two at once would begin it twice
         self.begin_if_new()
         if self._moments is not None:
             self._moments.before_step(optimizer, args, kwargs)

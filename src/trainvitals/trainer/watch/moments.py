@@ -47,7 +47,7 @@ def _guarded(method: Callable[Concatenate[Moments, P], None]) -> Callable[Concat
 
     @functools.wraps(method)
     def guarded(self: Moments, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        if not self.alive or self._is_foreign_thread():
+        if not self.alive or self.is_foreign_thread():
             return
         began = _now()
         try:
@@ -123,7 +123,7 @@ class Moments:
         self._norm: Any = None
 
     def follow_call(self, module: Any) -> Moments | None:
-        return self if self.alive and not self._is_foreign_thread() and self.sees(module) else None
+        return self if self.alive and not self.is_foreign_thread() and self.sees(module) else None
 
     def sees(self, module: Any) -> bool:
         """The module is a model that is watched, or a part of one; any, as long as no model is known."""
@@ -407,7 +407,7 @@ class Moments:
 
     # -- small questions
 
-    def _is_foreign_thread(self) -> bool:
+    def is_foreign_thread(self) -> bool:
         """Another thread than the one that trains: its phases are not ours. The first to call backward is the one: a
         forward may be inference."""
         return self._thread is not None and self._thread != threading.get_ident()
