@@ -17,10 +17,11 @@ class Budget:
         self._share = percent / 100
         self._seconds = self._most = most
         self._paid_at = now
-        self._overdrawn_until = now
+        self.overdrawn_until = now
+        """Until then nothing is allowed."""
 
     def allows(self, now: float) -> bool:
-        if now < self._overdrawn_until:
+        if now < self.overdrawn_until:
             return False
         if not self._share:
             return True
@@ -29,7 +30,7 @@ class Budget:
         self._paid_at = now
         if self._seconds > 0:
             return True
-        self._overdrawn_until = now - self._seconds / self._share
+        self.overdrawn_until = now - self._seconds / self._share
         return False
 
     def spend(self, seconds: float) -> None:

@@ -33,9 +33,9 @@ FLOPS_STEP = 2
 """The step whose forward is counted: the first ones may still compile or allocate."""
 FIRST_STEPS = 100
 """Steps whose phases are measured whatever that takes: a short training has them all."""
-PHASES_SECONDS = 0.005
-"""Time for phases that may be saved up."""
-UNSEEN = 2
+PHASES_SECONDS = 0.001
+"""Time for phases that may be saved up: a loop that pauses now and then does not follow each pause with a burst."""
+UNSEEN = 3
 """What phases are charged for each second that they take by our own clock, which does not see calls of our functions
 and what they push out of the caches. An estimate: from outside it was three times on a busy machine."""
 WRITE_EVERY = 100_000_000
@@ -242,6 +242,8 @@ class Watch:
                 self.moments.epoch,
             )
         self._count_step(iteration.number)
+        if iteration.marks.host_end - self._written > WRITE_EVERY:
+            self._find_device()
         self._write_if_due(iteration.marks)
 
     def end_light(
@@ -263,7 +265,8 @@ class Watch:
                 self._read_light()
         if self._elsewhere or marks.host_end - self._written > WRITE_EVERY:
             self._write_if_due(marks)
-        return self.wants_phases()
+        # Asked only when the answer may be yes: between other work every function that is called costs microseconds.
+        return marks.host_end >= 1e9 * self._phases.overdrawn_until and self.wants_phases()
 
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:
         """A step that began without phases has made its update and is followed in full from here on."""
@@ -326,7 +329,6 @@ class Watch:
     def _write_if_due(self, marks: StepMarks) -> None:
         if marks.host_end - self._written > WRITE_EVERY:
             self._written = marks.host_end
-            self._find_device()
             self._write_out()
         else:
             self._stalls.start()
