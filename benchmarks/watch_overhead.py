@@ -1,12 +1,14 @@
 """What watching a training from inside costs.
 
-    python benchmarks/watch_overhead.py [--rounds 4] [--blocks 20] [--programs]
+    python benchmarks/watch_overhead.py [--rounds 4] [--blocks 20]
+    python benchmarks/watch_overhead.py --programs [--sizes 2] [--quick]
 
 With `--programs`: whole programs with steps of 2, 5, 20 and 50 ms, unchanged, as people run them: plain, under
 `trainvitals run`, under TraceML's launcher, with `wandb.watch`. All of them are alive at the same time and train in
 turn, a tenth of a second each, so a machine with other work on it disturbs all alike; what counts is the ratio to the
 plain one of the same turn, in processor time and on the clock. The median of each round's ratios is one value; shown
-are the median of the rounds and their range. A second plain program shows the noise.
+are the median of the rounds and their range. A second plain program shows the noise. With `--quick`, which takes some
+minutes for one size, one round of ours and the plain ones only; the range is then that of the middle half of its turns.
 
 Without: a small GPT on the CPU, in blocks of ten steps, watched and not.
 
@@ -360,13 +362,17 @@ def train_in_turns(milliseconds: int, address: str, *, with_wandb: bool) -> None
             channel.flush()
 
 
-def measure_programs(milliseconds: int, turns: int, *, backwards: bool) -> dict[str, tuple[float, float]]:
-    """One round: by tool, the median ratio to the plain program in processor time and on the clock."""
+Ratios = dict[str, list[tuple[float, float]]]
+"""By tool, one pair for each turn: to the plain program in processor time and on the clock."""
+
+
+def measure_programs(tools: Sequence[Program], milliseconds: int, turns: int) -> Ratios:
+    """One round."""
     steps = max(round(1e3 * TURN_SECONDS / milliseconds), 1)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         channels: dict[str, Any] = {}
-        for number, tool in enumerate(PROGRAM_TOOLS[::-1] if backwards else PROGRAM_TOOLS):
+        for number, tool in enumerate(tools):
             address = f"{name}/{number}.sock"
             server = stack.enter_context(socket.socket(socket.AF_UNIX))
             server.bind(address)
@@ -387,7 +393,7 @@ def measure_programs(milliseconds: int, turns: int, *, backwards: bool) -> dict[
                     stack.callback(connection.shutdown, socket.SHUT_RDWR)
                     channels[tool.name].readline()
                     break
-        ratios: dict[str, list[tuple[float, float]]] = {tool: [] for tool in channels}
+        ratios: Ratios = {tool: [] for tool in channels}
         for turn in range(turns):
             found = {}
             for tool in list(channels)[:: -1 if turn % 2 else 1]:
@@ -396,41 +402,51 @@ def measure_programs(milliseconds: int, turns: int, *, backwards: bool) -> dict[
                 found[tool] = [float(text) for text in channels[tool].readline().split()]
             for tool, (processor, clock) in found.items():
                 ratios[tool].append((processor / found["plain"][0], clock / found["plain"][1]))
-    return {
-        tool: (statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs))
-        for tool, pairs in ratios.items()
-    }
+    return ratios
 
 
-def bench_programs(rounds: int = 4, turns: int = 40, sizes: Sequence[int] = tuple(PROGRAMS)) -> Table:
+def bench_programs(
+    rounds: int = 2, turns: int = 40, sizes: Sequence[int] = tuple(PROGRAMS), *, quick: bool = False
+) -> Table:
+    tools = PROGRAM_TOOLS[:3] if quick else PROGRAM_TOOLS
     rows = []
     for milliseconds in sizes:
-        found = [measure_programs(milliseconds, turns, backwards=bool(number % 2)) for number in range(rounds)]
-        for tool in PROGRAM_TOOLS[1:]:
+        found = [
+            measure_programs(tools[::-1] if number % 2 else tools, milliseconds, turns)
+            for number in range(1 if quick else rounds)
+        ]
+        for tool in tools[1:]:
             each = [result[tool.name] for result in found if tool.name in result]
-            shown = [_spread([pair[column] - 1 for pair in each]) if each else "not installed" for column in (0, 1)]
+            columns = [[[pair[column] - 1 for pair in pairs] for pairs in each] for column in (0, 1)]
+            shown = [_spread(column) if column else "not installed" for column in columns]
             rows.append([f"{milliseconds} ms", tool.name, *shown])
     return Table(
         "Whole programs, unchanged, by the length of their steps",
         ["step", "tool", "processor time", "clock"],
         rows,
         goal="trainvitals run: at most 2 % at 2 ms, 1 % at 50 ms",
-        note="Median of the rounds and their range. `plain again` shows the noise.",
+        note="Median of the rounds and their range; of a single round, the middle half of its turns. "
+        "`plain again` shows the noise.",
     )
 
 
-def _spread(shares: Sequence[float]) -> str:
-    return f"{100 * statistics.median(shares):+.1f} % ({100 * min(shares):+.1f} to {100 * max(shares):+.1f})"
+def _spread(rounds: Sequence[Sequence[float]]) -> str:
+    medians = [statistics.median(shares) for shares in rounds]
+    low, high = min(medians), max(medians)
+    if len(rounds) == 1:
+        low, _, high = statistics.quantiles(rounds[0], n=4)
+    return f"{100 * statistics.median(medians):+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, help="4, with --programs 2")
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--one")
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--programs", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--sizes", type=int, nargs="*", choices=list(PROGRAMS), default=list(PROGRAMS))
     parser.add_argument("--train", type=int)
     parser.add_argument("--wandb", action="store_true")
@@ -438,9 +454,10 @@ if __name__ == "__main__":
     if arguments.train:
         train_in_turns(arguments.train, str(arguments.folder), with_wandb=arguments.wandb)
     elif arguments.programs:
-        print(bench_programs(arguments.rounds, 2 * arguments.blocks, arguments.sizes).markdown())
+        turns = (6 if arguments.quick else 2) * arguments.blocks
+        print(bench_programs(arguments.rounds or 2, turns, arguments.sizes, quick=arguments.quick).markdown())
     elif arguments.one:
         figures = measure(arguments.one, arguments.blocks, arguments.folder, first=arguments.first)
         (arguments.folder / "result.json").write_text(json.dumps(figures))
     else:
-        print(bench(arguments.rounds, arguments.blocks).markdown())
+        print(bench(arguments.rounds or 4, arguments.blocks).markdown())
