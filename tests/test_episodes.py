@@ -209,3 +209,24 @@ def test_a_spike_in_a_loss_far_below_its_start_is_found() -> None:
     values[2000:2003] *= 2.5
     (found,) = spikes(curve(values))
     assert found.since == 2000
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_rise_soon_after_a_steep_fall_is_named_in_time(every: int) -> None:
+    """How steeply it fell is not how far it goes up by chance."""
+    step = np.arange(2500)
+    for seed in range(5):
+        values = 1 + 3 / (1 + np.exp((step - 600) / 40)) + np.random.default_rng(seed).normal(0, 0.01, 2500)
+        assert rises(curve(values, every)) == []
+        values[1000:] *= 1 + 0.3 * np.minimum((step[1000:] - 1000) / 50, 1)
+        (found,) = rises(curve(values, every))
+        assert abs(found.since - 1000) <= 60 and found.named_at <= 1200 and found.until is None
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_rise_of_which_most_came_back_is_over(every: int) -> None:
+    step = np.arange(2500)
+    values = 1 + 3 * np.exp(-step / 100) + np.random.default_rng(1).normal(0, 0.01, 2500)
+    values[1000:] += 0.15 + 0.9 * np.exp(-np.maximum(step[1000:] - 1150, 0) / 100)
+    (found,) = rises(curve(values, every))
+    assert found.until is not None and 1200 <= found.until <= 1500

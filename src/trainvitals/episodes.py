@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Generic, NamedTuple, TypeVar
 
@@ -376,6 +376,8 @@ RISE_HELD = 6
 """Blocks in a row in which it is high before it is named."""
 RISE_HISTORY = 60
 """Changes from window to window that say what is usual."""
+RISE_FEW = 20
+"""Changes of which the highest are still chance: of fewer, those downwards are looked at as well."""
 RISE_LAGS = (1, 2)
 """Windows between which these changes are."""
 RISE_CLEAR = 6.5
@@ -386,12 +388,14 @@ RISE_FALLEN = 0.004
 """... and share of how far the value has fallen."""
 RISE_BACK = 0.5
 """By this share of what is a rise it has come back: it is recovering."""
+RISE_LEFT = 0.3
+"""Share of the highest rise of an episode below which it is over: what came back that far is learned again."""
 RISE_STRADDLING = 0.05
 """Share of windows with values of both signs from which on it goes around zero."""
 RISE_RECENT = {1: 4, 5: 3}
 """Blocks of each scale, and windows within which the larger half of a rise took place. A value that is high for longer
 is so as a rule, such as that of a generator whose discriminator has learnt."""
-RISE_FROM_START = 0.4
+RISE_FROM_START = 0.6
 """Share of the steps so far: a value that never fell and rises since then has not learnt anything that it could lose,
 such as that of a generator whose discriminator learns."""
 EXPLODED = 5.0
@@ -416,6 +420,13 @@ class _Window(NamedTuple):
     middle: float
     noise: float
     """How much such a middle lies off by chance, as far as was known."""
+
+
+def _upward(changes: Collection[float]) -> float:
+    """How far a value goes up by chance. How steeply it fell says nothing about that: changes of a loss that falls
+    fast and then slowly are far apart, and none of them is noise."""
+    spread = _scale(changes)
+    return spread if len(changes) < RISE_FEW else min(spread, max(_quantile(sorted(changes), 0.84), 0.0))
 
 
 class _Rises(_Scale):
@@ -444,6 +455,8 @@ class _Rises(_Scale):
         self._held = 0
         self._lasting: float | None = None
         """Below this, the episode that lasts is over."""
+        self._high = 0.0
+        """The highest in it."""
 
     def go_back(self) -> None:
         self._held = 0
@@ -476,7 +489,7 @@ class _Rises(_Scale):
                 changes.append(middle - self._windows[-lag * apart].middle)
         if self._count % (5 if self._count < RISE_HISTORY else 15) == 0 and len(self._changes[0]) >= 3:
             # A value that wanders lies off by more the longer it does.
-            self._between = max(_scale(changes) for changes in self._changes if len(changes) >= 3) / math.sqrt(2)
+            self._between = max(_upward(changes) for changes in self._changes if len(changes) >= 3) / math.sqrt(2)
         inside = (ordered[int(0.84 * count)] - ordered[int(0.16 * count)]) / 2 * 1.25 / math.sqrt(count)
         window = _Window(centre, middle, max(self._between, inside))
         self._windows.append(window)
@@ -484,7 +497,9 @@ class _Rises(_Scale):
 
     def _follow(self, window: _Window, last: float) -> None:
         assert self._lasting is not None
-        if window.middle < self._lasting:
+        self._high = max(self._high, window.middle)
+        base = self.found[-1].before
+        if window.middle < max(self._lasting, base + RISE_LEFT * (self._high - base)):
             self.end(-1, last)
             self._lasting, self._held = None, 0
         else:
@@ -531,10 +546,10 @@ class _Rises(_Scale):
         low = next((other for other in reversed(self._windows) if other.middle <= edge), None)
         since = low.centre if low is not None else self._windows[0].centre if not exploded else 0.0
         early = since - self._first < RISE_FROM_START * (last - self._first) and start - base < rise / 2
-        if not exploded and early and all(other.middle > base + rise / 2 for other in self._latest(RISE_HELD + 2)):
+        if early and not exploded:
             return
         self.found.append(Episode(int(since), int(last), None, base, middle, rise / noise))
-        self._lasting = base + limit / 2
+        self._lasting, self._high = base + limit / 2, middle
 
     def _latest(self, count: int) -> list[_Window]:
         return list(self._windows)[-count:]

@@ -66,7 +66,7 @@ def varied(seed: int, shape: str, share: float = 1.0) -> list[Values]:
     level = floor * (1 + height * (1 + step / random.uniform(20, 200)) ** -random.uniform(0.3, 0.8))
     if shape == "late start":  # nothing is learnt for a while
         late = int(random.integers(300, 1500))
-        level = np.concatenate([np.full(late, level[0]), level[: steps - late]])
+        level = np.concatenate([np.full(late, level[0]), level])[:steps]
     elif shape == "epochs":  # each pass over the data begins a little lower and ends a little higher
         level *= 1 - 0.08 * (step // 1200) / 5 + 0.05 * ((step % 1200) / 1200)
     elif shape == "data changes":  # the mixture is another from here on: a little harder

@@ -137,11 +137,13 @@ def test_a_spike_is_told_with_its_step_and_recovery() -> None:
     assert "recovered" in found.evidence[1]
 
 
-def test_many_spikes_are_unstable() -> None:
+@pytest.mark.parametrize(("values_each", "severity"), [(1, "info"), (2, "warning")])
+def test_many_spikes_are_unstable_if_the_next_values_show_them_too(values_each: int, severity: str) -> None:
     values = LOSS.copy()
-    values[[1500, 1600, 1700, 1800]] *= 4
+    for start in (1500, 1600, 1700, 1800):
+        values[start : start + values_each] *= 4
     found = find(with_curves(loss=by_step(values)), "loss.spike")
-    assert found.severity == "warning" and found.values["count"] >= 4
+    assert found.severity == severity and found.values["count"] >= 4
 
 
 def test_a_plateau_and_the_same_after_a_decayed_learning_rate() -> None:

@@ -78,6 +78,22 @@ def test_an_accuracy_that_goes_up_and_down_oscillates() -> None:
     assert find(with_curves(val_accuracy=swinging), "loss.oscillation").severity == "info"
 
 
+@pytest.mark.parametrize("digits", [4, 16])
+@pytest.mark.parametrize("cases", [32, 128])
+def test_an_accuracy_of_few_cases_goes_up_and_down_by_chance(cases: int, digits: int) -> None:
+    for seed in range(5):
+        accuracy = np.round(np.random.default_rng(seed).binomial(cases, 0.85, 400) / cases, digits)
+        found = diagnose(with_curves(accuracy=by_step(accuracy)), CONDITIONS)
+        assert "loss.oscillation" not in rules(found)
+
+
+def test_a_loss_that_fell_between_the_first_lines_of_a_sparse_log_has_learned() -> None:
+    steps = np.arange(0, 3000, 10)
+    loss = 1 + 2 * np.exp(-steps / 20) + np.random.default_rng(1).normal(0, 0.02, len(steps))
+    curves = {"loss": Curve(steps.astype(float), loss)}
+    assert "loss.never_learns" not in rules(diagnose(with_curves(**curves), CONDITIONS))
+
+
 def test_weights_that_were_the_same_on_both_ranks_and_differ_later_are_critical() -> None:
     steps = np.arange(0, 2000, 100)
     same = Curve(steps.astype(float), 5 + 0.001 * steps)

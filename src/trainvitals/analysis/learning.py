@@ -23,10 +23,17 @@ LAST_SAMPLES = 20
 """Newest samples of a layer whose median is judged."""
 FEWEST_SAMPLES = 5
 BEGINNING = 20
-"""Values that show where the loss began."""
+"""Steps that show where the loss began ..."""
+FEWEST_FIRST = 3
+"""... and as many values at least."""
 SOON = 0.1
 """Share of a run after which a loss is no longer that of an untrained model."""
 FEWEST_SWINGS = 5
+OSCILLATION_CLEAR = 2.0
+"""Times what chance changes by which an accuracy must go up and down."""
+MAX_CASES = 2000
+SHARE_ROUNDING = 1e-4
+"""Shares are logged with four digits at least; the cases of larger sets are not seen."""
 SCALE_WINDOW = 200
 """Steps within which the halvings of a loss scale are counted."""
 _LOSS_SCALE = re.compile(r"(^|[^a-z])(loss|grad|amp|gradscaler|scaler)_?(scale|scaler)([^a-z]|$)")
@@ -37,13 +44,16 @@ class _Progress:
 
     def __init__(self, loss: Curve, after: float = 0.0) -> None:
         self.steps = int(loss.x[-1] - loss.x[0])
-        first = loss.y[int(after * len(loss.y)) :]
-        self.start = float(np.median(first[:BEGINNING]))
+        begin = int(after * len(loss.y))
+        # Steps, not values: of a line every ten steps, twenty show a loss that has fallen long since.
+        end = begin + max(int((loss.x[begin:] < loss.x[begin] + BEGINNING).sum()), FEWEST_FIRST)
+        first = loss.y[begin:end]
+        self.start = float(np.median(first))
         if self.start > 1.2 * abs(first[0]):  # it has exploded since
             self.start = float(first[0])
         last = loss.y[-len(loss.y) // 3 :]
         self.now = float(np.median(last))
-        noise = scale_of(last) * 1.25 * (1 / BEGINNING + 1 / len(last)) ** 0.5
+        noise = scale_of(last) * 1.25 * (1 / len(first) + 1 / len(last)) ** 0.5
         self.gain = (self.start - self.now) / abs(self.start) if self.start else 0.0
         self._is_noise = abs(self.start - self.now) < 3 * noise
 
@@ -139,7 +149,9 @@ def _describe_large(
     loss = measured.need("loss", 30).finite()
     rises = find_rises(loss, conditions.thresholds["loss_divergence_percent"] / 100)
     lasting = next((rise for rise in rises if rise.until is None), None)
-    stuck = len(loss.y) >= 3 * BEGINNING and _Progress(loss).gain <= conditions.thresholds["never_learns_gain"]
+    small = conditions.thresholds["never_learns_gain"]
+    progress = _Progress(loss) if len(loss.y) >= 3 * BEGINNING else None
+    stuck = progress is not None and (progress.gain <= small or progress.is_none(small))
     if lasting is None and not stuck and _find_flat_share(measured) is None:
         return []
     harm = "the loss rose" if lasting is not None else "nothing is learned"
@@ -251,6 +263,20 @@ def detect_scale_collapse(measured: Measurements, conditions: Conditions) -> lis
     ]
 
 
+def _chance_of(shares: Floats) -> float:
+    """How far a share of so many cases changes by chance from one evaluation to the next. How many cases there are is
+    seen from the values: of 128, each is a multiple of 1/128. 0 if they are not seen."""
+    gaps = np.diff(np.unique(shares))
+    gaps = gaps[gaps > SHARE_ROUNDING]
+    if not len(gaps) or not 2 <= (cases := round(1 / float(gaps.min()))) <= MAX_CASES:
+        return 0.0
+    counts = shares * cases
+    if (np.abs(counts - np.round(counts)) > 2 * SHARE_ROUNDING * cases).any():
+        return 0.0
+    usual = float(np.median(shares))
+    return float(np.sqrt(2 * usual * (1 - usual) / cases))
+
+
 def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """A held-out share such as an accuracy that goes up and down from one evaluation to the next."""
     limits = conditions.thresholds
@@ -262,9 +288,8 @@ def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[F
     for name, curve in judged.items():
         largest = 100 if curve.y.max() > 1 else 1
         change = np.diff(curve.y) / largest
-        turns = (change[1:] * change[:-1] < 0) & (
-            np.minimum(np.abs(change[1:]), np.abs(change[:-1])) >= limits["oscillation_swing"]
-        )
+        least = max(limits["oscillation_swing"], OSCILLATION_CLEAR * _chance_of(curve.y / largest))
+        turns = (change[1:] * change[:-1] < 0) & (np.minimum(np.abs(change[1:]), np.abs(change[:-1])) >= least)
         share = float(turns.mean())
         if share >= limits["oscillation_percent"] / 100 and turns.sum() >= FEWEST_SWINGS:
             first = int(curve.x[int(turns.argmax()) + 1])

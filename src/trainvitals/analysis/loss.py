@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainvitals.analysis.episodes import find_rises, find_spikes
+from trainvitals.analysis.episodes import find_rises, find_spikes, stride_of
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.robust import holding_since, scale_of, thin
@@ -124,9 +124,11 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
     episodes = find_spikes(loss, conditions.thresholds["loss_spike_deviations"])
     if not episodes or _crosses_zero(loss.y):
         return []
-    starts = np.array([episode.since for episode in episodes])
+    # A batch that is off alone is the data; what the next values still show has happened to the model.
+    alone = stride_of(loss.x)
+    starts = np.array([item.since for item in episodes if item.until is None or item.until - item.since > alone])
     within = [int(np.searchsorted(starts, start + 500, side="right")) - at for at, start in enumerate(starts)]
-    crowded = max(within)
+    crowded = max(within, default=0)
     unstable = crowded >= conditions.thresholds["loss_spike_count"]
     apart = [[episode] for episode in episodes] if len(episodes) <= SPIKES_APART and not unstable else [episodes]
     return [

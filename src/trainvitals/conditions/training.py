@@ -45,7 +45,7 @@ ROWS: tuple[Condition, ...] = (
         "gradients, lower Adam's beta2 to 0.95, or lower the learning rate.",
         thresholds=(
             Threshold("loss_spike_deviations", 8, "deviations", "a loss this far above the usual is a spike"),
-            Threshold("loss_spike_count", 3, "", "this many spikes within 500 steps are a warning"),
+            Threshold("loss_spike_count", 3, "", "this many spikes of several values within 500 steps are a warning"),
         ),
         live=LiveRule(
             # Distances, not factors: a loss may be negative (a log-likelihood, a policy's).
