@@ -81,6 +81,54 @@ def test_a_script_after_the_documentation_logs_everything(
     )
 
 
+READING_BACK = """
+import math
+import wandb
+
+with wandb.init(project="animals", id="second") as run:
+    dataset = run.use_artifact("dataset:latest", type="dataset")
+    print("used", open(dataset.download() + "/weights.txt").read(), sorted(dataset.aliases), dataset.version)
+    try:
+        run.use_artifact("nothing:latest")
+    except wandb.errors.CommError:
+        print("no such artifact")
+api = wandb.Api()
+run = api.run("animals/abc123")
+print("run", run.name, run.state, run.tags, run.config["lr"], run.summary["best"], run.lastHistoryStep)
+rows = list(run.scan_history())
+print("rows", [row["_step"] for row in rows] == list(range(20)), math.isnan(rows[1]["odd"]), rows[3]["acc.train"])
+print("keys", [row["loss"] for row in run.scan_history(keys=["loss"])] == [1 / (step + 1) for step in range(20)])
+print("some", len(run.history(samples=5, pandas=False)), run.history(keys=["loss"], pandas=False)[2]["loss"])
+print("list", [item.id for item in api.runs("animals", filters={"config.lr": {"$gt": 0}, "state": "finished"})])
+print("file", [file.name for file in run.files()], run.file("weights.txt").download(replace=True).read())
+for unknown in (lambda: api.run("animals/none"), lambda: wandb.sweep({"method": "grid", "parameters": {}})):
+    try:
+        unknown()
+    except Exception as error:
+        print("error", error)
+"""
+
+
+@pytest.mark.parametrize("version", ["0.17.9", "installed"])
+def test_runs_and_artifacts_are_read_back(
+    version: str, server: Server, client_python: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = sys.executable if version == "installed" else client_python(f"wandb=={version}")
+    run_client(tmp_path / "work", DOCUMENTED, server.client_env, python)
+    server.kill()  # what was logged is known to the next server too
+    server.start()
+    printed = run_client(tmp_path / "again", READING_BACK, server.client_env, python).splitlines()
+    found = {line.partition(" ")[0]: line.partition(" ")[2] for line in printed}
+    assert found["used"] == "weights ['latest', 'v0'] v0" or found["used"] == "weights ['latest'] v0"
+    assert found["no"] == "such artifact"
+    assert found["run"] == "baseline finished ['seeds', 'small', 'train'] 0.1 0.05 19"
+    assert (found["rows"], found["keys"], found["list"]) == ("True True 3", "True", "['abc123']")
+    assert found["some"] == f"5 {1 / 3}"
+    assert found["file"] == "['wandb-summary.json', 'weights.txt'] weights"
+    errors = [line for line in printed if line.startswith("error")]
+    assert "Could not find run" in errors[0] and "trainvitals does not run sweeps of W&B" in errors[1]
+
+
 COUNTING = """
 import sys, time
 import wandb

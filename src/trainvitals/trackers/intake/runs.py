@@ -244,6 +244,27 @@ class IntakeRuns:
                 return [run.folder for run in self._open.values()]
         return run_folder.list_folders(self.root)
 
+    def find_folder(self, tool: str, key: str) -> Path | None:
+        """Of the run that has this key, for somebody who reads: that is no sign of life of its client."""
+        with self._lock:
+            run = self._open.get((tool, key))
+            if run is not None and run.folder.is_dir():
+                return run.folder
+            if self._program is not None and self._is_of_program(tool, key):
+                return self._program.folder
+            return self._find_tracked().find(self._origin(tool, key))
+
+    def list_keys(self, tool: str) -> list[tuple[str, Path]]:
+        """(key, folder) of every run of a tracker that a client may read back."""
+        with self._lock:
+            found = {key: run.folder for (owner, key), run in self._open.items() if owner == tool}
+        if self._program is None:
+            for folder in run_folder.list_folders(self.root):
+                file = run_folder.find_run(folder)
+                if file is not None and file.origin is not None and file.origin.tool == tool and not file.origin.place:
+                    found.setdefault(file.origin.key, folder)
+        return list(found.items())
+
     def list_open(self) -> list[IntakeRun]:
         with self._lock:
             return list(self._open.values())

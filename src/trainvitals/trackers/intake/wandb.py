@@ -25,6 +25,7 @@ from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refu
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, find_below, make_place
 from trainvitals.trackers.intake.wandb_artifacts import WandbArtifacts
+from trainvitals.trackers.intake.wandb_reading import WandbReading
 from trainvitals.trackers.intake.wandb_references import ENTITY, PROJECT, TOOL, RunReference, read_texts, refer
 from trainvitals.trackers.run_writing import About
 from trainvitals.trackers.wandb_conventions import ARTIFACTS, FILES, SEVERITIES, SUMMARY, list_files, write_summary
@@ -39,10 +40,18 @@ DROPPED_FILES = frozenset({"config.yaml", "wandb-metadata.json", "requirements.t
 MOST_BEGUN = 1000
 """Metrics that may have been logged before a definition of theirs came."""
 
+SWEEP_OPERATIONS = frozenset(
+    {"UpsertSweep", "CreateAgent", "Heartbeat", "GetSweep", "GetSweepLegacy", "GetSweeps", "Sweep"}
+)
+SWEEPS = (
+    "trainvitals does not run sweeps of W&B: start one run per configuration (a loop, Optuna, Ray Tune); "
+    "`trainvitals compare` and the sweep view of its page compare them"
+)
+
 _TYPES = ("MutationType", "TypeInfo", "CreateArtifactInputInfoType", "UseArtifactInputInfoType")
 """What clients call the types that they ask about."""
-_OPERATION = re.compile(r"\W*(?:(?:query|mutation)\b\W*)?([A-Za-z_]\w*)")
-"""The name of an operation, or of the first field of one without a name."""
+_OPERATION = re.compile(r"(?:#[^\n]*\n|[^\w#])*(?:(?:query|mutation)\b\W*)?([A-Za-z_]\w*)")
+"""The name of an operation, or of the first field of one without a name, behind comments."""
 
 
 def _as_fields(*names: str) -> dict[str, Any]:
@@ -69,6 +78,7 @@ class Wandb:
         self._report_once = report_once
         self._resuming: dict[str, float] = {}
         self._artifacts = WandbArtifacts(runs, self._upload_url)
+        self._reading = WandbReading(runs, self._upload_url)
         self._operations: Mapping[str, _Operation] = {
             "Viewer": self._viewer,
             "UpsertBucket": self._upsert,
@@ -84,8 +94,32 @@ class Wandb:
             "CommitArtifact": self._artifacts.commit,
             "ArtifactByID": self._artifacts.find,
             "ArtifactByIDShort": self._artifacts.find,
+            "ArtifactByName": self._artifacts.find_named,
+            "ArtifactMembershipByName": self._artifacts.find_named,
             "ArtifactManifest": self._artifacts.find_manifest,
-            "ArtifactType": self._artifacts.find_none,
+            "FetchArtifactManifest": self._artifacts.find,
+            "ArtifactFileURLs": self._artifacts.find_files,
+            "ArtifactFileURLsByManifestEntries": self._artifacts.find_files,
+            "GetArtifactMembershipFileUrls": self._artifacts.find_files,
+            "ArtifactCreatedBy": self._artifacts.find,
+            "ArtifactType": self._artifacts.find_type,
+            "UseArtifact": self._artifacts.use,
+            "RunOutputArtifacts": self._artifacts.find_logged,
+            "RunInputArtifacts": self._artifacts.find_used,
+            "GetDefaultEntity": self._viewer,
+            "Run": self._reading.read_run,
+            "RunState": self._reading.read_run,
+            "RunHistoryKeys": self._reading.read_run,
+            "Runs": self._reading.read_runs,
+            "GetProjects": self._reading.read_projects,
+            "Projects": self._reading.read_projects,
+            "GetProject": self._reading.read_project,
+            "RunFullHistory": self._reading.read_history,
+            "RunSampledHistory": self._reading.read_sampled,
+            "SampledHistoryPage": self._reading.read_sampled,
+            "HistoryPage": self._reading.read_page,
+            "RunParquetHistory": self._reading.read_exports,
+            "RunFiles": self._reading.read_files,
             "ServerInfo": self._server_info,
             "ServerFeaturesQuery": self._server_info,
             "InputFields": self._nothing_offered,
@@ -114,6 +148,8 @@ class Wandb:
         if handler is None:
             self._report_once(f"W&B's operation {operation[:80]} is not supported: answered with an error")
             message = f"trainvitals does not support the operation {operation[:80]}"
+            if operation in SWEEP_OPERATIONS:
+                message = SWEEPS
             return IntakeAnswer(200, {"data": None, "errors": [{"message": message}]})
         try:
             return IntakeAnswer(200, {"data": handler({**variables, **given}, base)})
@@ -125,7 +161,7 @@ class Wandb:
         return {"viewer": {**viewer, "admin": False, "teams": {"edges": []}}, **self._server_info(given, base)}
 
     def _upsert(self, given: Mapping[str, Any], base: str) -> Any:
-        reference = refer(given, run=given.get("name"))
+        reference = self._refer_to_bucket(given)
         begins = given.get("host") is not None or given.get("program") is not None
         with self._runs.hold(TOOL, reference.key) as known:
             inserted = known is None
@@ -137,6 +173,15 @@ class Wandb:
             if isinstance(host := given.get("host"), str):
                 run.tables["host"] = host
             return {"upsertBucket": {"bucket": _describe_bucket(run, reference), "inserted": inserted}}
+
+    def _refer_to_bucket(self, given: Mapping[str, Any]) -> RunReference:
+        """`Run.update()` of `wandb.Api()` knows a run by the id that we gave. Raises BadName."""
+        identity = given.get("id")
+        if not isinstance(identity, str) or given.get("name"):
+            return refer(given, run=given.get("name"))
+        if self._runs.find_folder(TOOL, identity) is None:
+            raise BadName("there is no such run")
+        return RunReference(*identity.split("/", 2))
 
     def _begin_again(self, run: IntakeRun, reference: RunReference) -> RunReference:
         """A client begins with an id that is known: it goes on with that run, or starts it over, or, if another client
@@ -242,15 +287,17 @@ class Wandb:
 
     def find_file(self, entity: str, project: str, run_id: str, name: str) -> Path | None:
         """A file that was uploaded, for a client that wants it back."""
+        folder = self._runs.find_folder(TOOL, RunReference(entity, project, run_id).key)
         top, _, rest = name.partition("/")
-        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
-            found = find_below(run.folder, top, rest) if run is not None and top == ARTIFACTS and rest else None
+        if folder is None:
+            return None
+        in_place = top in (layout.MEDIA, ARTIFACTS) and rest
+        found = find_below(folder, top, rest) if in_place else find_below(folder, FILES, name)
         return found if found is not None and found.is_file() else None
 
     def find_folder(self, entity: str, project: str, run_id: str) -> Path | None:
         """Of the run whose page a client names."""
-        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
-            return run.folder if run is not None else None
+        return self._runs.find_folder(TOOL, RunReference(entity, project, run_id).key)
 
     # -- answers that never change
 

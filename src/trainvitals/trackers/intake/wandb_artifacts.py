@@ -1,32 +1,50 @@
-"""Artifacts of W&B's clients: plain files, `artifacts/NAME/DIGEST/` in the run folder.
+"""Artifacts of W&B's clients: plain files, `artifacts/NAME/DIGEST/` in the run folder, and what the client said of each
+in `artifacts/NAME/.DIGEST.json`. Those of one name are versions of one, whichever run of the project logged them.
 Tested in tests/trackers/intake/test_wandb.py."""
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainvitals.journal.encoding import format_time
+from trainvitals import runtime
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import dump_json, format_time
 from trainvitals.trackers.intake.runs import IntakeRuns
-from trainvitals.trackers.intake.uploads import find_below, list_files
+from trainvitals.trackers.intake.uploads import BadName, find_below, list_files, make_place
 from trainvitals.trackers.intake.wandb_references import TOOL, RunReference, as_part, read_texts, refer
 from trainvitals.trackers.wandb_conventions import ARTIFACTS
 
-MOST_ARTIFACTS = 1000
 MANIFEST = "manifest.json"
+MOST_FACTS = 4 << 20
+MOST_USED = 1000
+"""Artifacts that a run notes as used."""
+
+
+class _Version(NamedTuple):
+    """One that was logged."""
+
+    identity: str
+    folder: Path
+    facts: dict[str, Any]
+
+    @property
+    def is_committed(self) -> bool:
+        return self.facts.get("state") == "COMMITTED"
 
 
 class WandbArtifacts:
     """Answers the operations about them. Called from several threads."""
 
     def __init__(self, runs: IntakeRuns, make_url: Callable[[str, RunReference, str], str]) -> None:
-        """`make_url` makes the address that a file of a run is uploaded to, of the server's own."""
+        """`make_url` makes the address of a file of a run, of the server's own."""
         self._runs = runs
         self._make_url = make_url
-        self._known: dict[str, dict[str, Any]] = {}
-        """What clients said of those that they log now, the newest last."""
+
+    # -- logging one
 
     def create(self, given: Mapping[str, Any], base: str) -> Any:
         reference = refer(
@@ -41,17 +59,20 @@ class WandbArtifacts:
         )
         version = as_part(str(given.get("digest") or secrets.token_hex(8)))[:16]
         artifact = f"{reference.key}/{ARTIFACTS}/{collection}/{version}"
-        self._known[artifact] = {
-            "artifactType": {"name": str(given.get("artifactTypeName") or "artifact")},
+        known = self._read_facts(artifact)
+        aliases = [str(item.get("alias")) for item in given.get("aliases") or () if isinstance(item, dict)]
+        facts = {
+            "type": str(given.get("artifactTypeName") or "artifact"),
             "description": given.get("description"),
             "metadata": given.get("metadata"),
             "historyStep": given.get("historyStep"),
             "digest": str(given.get("digest") or version),
-            "createdAt": format_time(None),
+            "aliases": aliases,
+            "created": known.get("created") or format_time(),
+            "logged": format_time(),
             "state": "PENDING",
         }
-        while len(self._known) > MOST_ARTIFACTS:
-            self._known.pop(next(iter(self._known)), None)
+        self._write_facts(artifact, facts)
         made = {
             "id": artifact,
             "digest": given.get("digest"),
@@ -91,87 +112,231 @@ class WandbArtifacts:
 
     def commit(self, given: Mapping[str, Any], base: str) -> Any:
         artifact = str(given.get("artifactID"))
-        known = self._known.setdefault(artifact, _new_artifact(artifact))
-        known["state"] = "COMMITTED"
-        return {"commitArtifact": {"artifact": {"id": artifact, "digest": known["digest"]}}}
+        facts = {**self._read_facts(artifact), "state": "COMMITTED"}
+        self._write_facts(artifact, facts)
+        return {"commitArtifact": {"artifact": {"id": artifact, "digest": facts.get("digest")}}}
+
+    def _write_facts(self, artifact: str, facts: Mapping[str, Any]) -> None:
+        """Raises BadName or OSError."""
+        reference, collection, version = _split(artifact)
+        folder = self._runs.find_folder(TOOL, reference.key)
+        if folder is None or not collection or not version:
+            raise BadName("there is no such run")
+        place = make_place(folder, ARTIFACTS, f"{collection}/.{version}.json")
+        runtime.write_atomically(place, dump_json(dict(facts)), run_folder.file_rights(folder))
+
+    def _read_facts(self, artifact: str) -> dict[str, Any]:
+        reference, collection, version = _split(artifact)
+        folder = self._runs.find_folder(TOOL, reference.key)
+        place = find_below(folder, ARTIFACTS, f"{collection}/.{version}.json") if folder is not None else None
+        try:
+            found = json.loads(runtime.read_regular(place, MOST_FACTS)) if place is not None else {}
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    # -- reading one back
 
     def find(self, given: Mapping[str, Any], base: str) -> Any:
-        """One that a client has logged, for `Artifact.wait()`."""
-        return {"artifact": self._describe(str(given.get("id")), base)}
+        """By its id."""
+        return {"artifact": self._describe(str(given.get("id") or given.get("artifact_id")), base)}
 
     def find_manifest(self, given: Mapping[str, Any], base: str) -> Any:
-        """Of one that is named as a client names it, `NAME:v0`: older clients ask after they have waited."""
-        owner = refer(given, run="")
-        for identity in reversed(list(self._known)):
-            entity, project, _, _, collection, _ = (*identity.split("/", 5), *[""] * 6)[:6]
-            if (entity, project) == owner[:2] and str(given.get("name")).startswith(f"{collection}:"):
-                found = self._describe(identity, base)
-                if found is not None and given.get("name") == f"{collection}:v{found['versionIndex']}":
-                    return {"project": {"artifact": found}}
-        return {"project": {"artifact": None}}
+        """By its id, or as older clients name it."""
+        return self.find(given, base) if given.get("artifact_id") else self.find_named(given, base)
+
+    def find_named(self, given: Mapping[str, Any], base: str) -> Any:
+        """By a name such as `dataset:v0` or `dataset:latest`."""
+        owner, (collection, _, alias) = refer(given, run="-"), str(given.get("name") or "").partition(":")
+        version = self._choose(owner, collection, alias or "latest")
+        described = self._describe(version.identity, base) if version is not None else None
+        membership = None
+        if described is not None:
+            membership = {
+                "id": described["id"],
+                "versionIndex": described["versionIndex"],
+                "createdAt": described["createdAt"],
+                "aliases": described["aliases"],
+                "artifactCollection": described["artifactSequence"],
+                "artifact": described,
+            }
+        found = {"artifact": described, "artifactCollectionMembership": membership}
+        return {"project": {**_describe_owner(owner), **found}}
+
+    def find_files(self, given: Mapping[str, Any], base: str) -> Any:
+        """With their addresses: of one named by id, or by collection and alias."""
+        if given.get("id"):
+            return {"artifact": self._describe(str(given["id"]), base)}
+        owner, collection = refer(given, run="-"), str(given.get("collection") or "")
+        version = self._choose(owner, collection, str(given.get("alias") or "latest"))
+        described = self._describe(version.identity, base) if version is not None else None
+        made = {"__typename": "ArtifactSequence", "name": collection, "artifactMembership": described}
+        return {"project": {"artifactCollection": made}}
+
+    def find_logged(self, given: Mapping[str, Any], base: str) -> Any:
+        """All that a run has logged, newest versions last."""
+        reference = refer(given, run=given.get("run") or given.get("runName") or "-")
+        folder = self._runs.find_folder(TOOL, reference.key)
+        names = [path.name for path, is_folder, _ in list_files(folder / ARTIFACTS) if is_folder] if folder else []
+        chosen = [
+            version
+            for name in names
+            for version in self._list(reference, name)
+            if version.identity.startswith(f"{reference.key}/")
+        ]
+        return _wrap_artifacts(self._describe(version.identity, base) for version in chosen)
+
+    def find_used(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = refer(given, run=given.get("run") or given.get("runName") or "-")
+        folder = self._runs.find_folder(TOOL, reference.key)
+        file = run_folder.find_run(folder) if folder is not None else None
+        used = read_texts(file.origin.position.get("used")) if file is not None and file.origin is not None else []
+        return _wrap_artifacts(self._describe(identity, base) for identity in used)
+
+    def use(self, given: Mapping[str, Any], base: str) -> Any:
+        """A run notes that it uses one."""
+        artifact = str(given.get("artifactID"))
+        described = self._describe(artifact, base)
+        if described is None:
+            raise BadName("there is no such artifact")
+        with self._runs.hold(TOOL, refer(given, run=given.get("runName") or "-").key) as run:
+            if run is not None:
+                used = read_texts(run.position.get("used"))
+                if artifact not in used and len(used) < MOST_USED:
+                    run.position["used"] = [*used, artifact]
+                    run.save()
+        return {"useArtifact": {"artifact": described}}
+
+    def find_type(self, given: Mapping[str, Any], base: str) -> Any:
+        found = self.find_named(given, base)["project"]["artifact"]
+        return {"project": {"artifact": found, "artifactType": found["artifactType"] if found is not None else None}}
+
+    def _choose(self, owner: RunReference, collection: str, alias: str) -> _Version | None:
+        """The version that an alias stands for: a number, `latest`, or the newest that was given it."""
+        versions = self._list(owner, collection)
+        if alias[:1] == "v" and alias[1:].isdecimal() and len(alias) < 9:
+            return versions[int(alias[1:])] if int(alias[1:]) < len(versions) else None
+        return next((item for item in versions if alias in _aliases_of(item, versions)), None)
+
+    def _list(self, owner: RunReference, collection: str) -> list[_Version]:
+        """All versions of one, the oldest first; the same contents again are no version."""
+        found: dict[str, _Version] = {}
+        for version in sorted(self._find_all(owner, collection), key=lambda item: str(item.facts.get("created"))):
+            known = found.setdefault(version.identity.rpartition("/")[2], version)
+            if known is not version:
+                given = [*read_texts(known.facts.get("aliases")), *read_texts(version.facts.get("aliases"))]
+                logged = max(str(known.facts.get("logged")), str(version.facts.get("logged")))
+                facts = {**known.facts, "aliases": given, "logged": logged}
+                found[version.identity.rpartition("/")[2]] = known._replace(facts=facts)
+        return list(found.values())
+
+    def _find_all(self, owner: RunReference, collection: str) -> Iterator[_Version]:
+        for key, folder in self._runs.list_keys(TOOL):
+            place = find_below(folder, ARTIFACTS, collection) if collection else None
+            if place is None or key.split("/")[:2] != list(owner[:2]):
+                continue
+            for path, is_folder, _ in list_files(place):
+                identity = f"{key}/{ARTIFACTS}/{collection}/{path.name}"
+                if is_folder and (facts := self._read_facts(identity)):
+                    yield _Version(identity, path, facts)
 
     def _describe(self, identity: str, base: str) -> dict[str, Any] | None:
-        entity, project, run_id, _, collection, version = (*identity.split("/", 5), *[""] * 6)[:6]
-        with self._runs.hold(TOOL, RunReference(entity, project, run_id).key) as run:
-            place = find_below(run.folder, ARTIFACTS, collection) if run is not None and collection else None
-        versions = sorted((item for item, _, _ in list_files(place)), key=_read_birth) if place is not None else []
-        names = [item.name for item in versions]
-        if place is None or version not in names:
+        reference, collection, name = _split(identity)
+        versions = self._list(reference, collection)
+        names = [item.identity.rpartition("/")[2] for item in versions]
+        if name not in names:
             return None
-        files = [item for item in (place / version).rglob("*") if item.is_file() and item.name != MANIFEST]
-        owner = {
-            "id": project,
-            "internalId": project,
-            "name": project,
-            "entity": {"name": entity},
-            "entityName": entity,
-        }
+        version = versions[names.index(name)]
+        facts, owner = version.facts, _describe_owner(reference)
+        sequence = {"__typename": "ArtifactSequence", "id": collection, "name": collection, "project": owner}
+        files = _list_below(version.folder)
+        edges = [
+            {"node": {"id": name, "name": name, "directUrl": self._url(base, version.identity, name), **_EMPTY_FILE}}
+            for name, _ in files
+        ]
+        page = {"__typename": "PageInfo", "hasNextPage": False, "endCursor": None}
+        connection = {"edges": edges, "pageInfo": page, "totalCount": len(edges)}
+        manifest = self._url(base, version.identity, MANIFEST)
+        aliases = [*_aliases_of(version, versions), f"v{names.index(name)}"]
         return {
-            **(self._known.get(identity) or _new_artifact(identity)),
             "__typename": "Artifact",
-            "id": identity,
-            "artifactSequence": {
-                "__typename": "ArtifactSequence",
-                "id": collection,
-                "name": collection,
-                "project": owner,
-            },
-            "versionIndex": names.index(version),
+            "id": version.identity,
+            "artifactType": {"name": str(facts.get("type"))},
+            "description": facts.get("description"),
+            "metadata": facts.get("metadata"),
+            "historyStep": facts.get("historyStep"),
+            "digest": str(facts.get("digest")),
+            "createdAt": facts.get("created"),
+            "state": facts.get("state"),
+            "artifactSequence": sequence,
+            "versionIndex": names.index(name),
             "ttlDurationSeconds": -1,
             "ttlIsInherited": False,
             "tags": [],
-            "aliases": [],
-            "size": sum(item.stat().st_size for item in files),
+            "aliases": [
+                {"__typename": "ArtifactAlias", "id": alias, "alias": alias, "artifactCollection": sequence}
+                for alias in aliases
+            ],
+            "size": sum(size for _, size in files),
             "fileCount": len(files),
             "digestAlgorithm": None,
             "commitHash": None,
             "updatedAt": None,
-            "currentManifest": {
-                "id": identity,
-                "file": {"id": identity, "directUrl": self._url(base, identity, MANIFEST)},
-            },
+            "currentManifest": {"id": version.identity, "file": {"id": version.identity, "directUrl": manifest}},
+            "files": connection,
+            "filesByManifestEntries": connection,
+            "createdBy": {"__typename": "Run", "id": reference.key, "name": reference.run, "project": owner},
         }
 
     def _url(self, base: str, artifact: str, name: str) -> str:
         entity, project, run_id, rest = (*artifact.split("/", 3), "", "", "")[:4]
         return self._make_url(base, RunReference(entity, project, run_id), f"{rest}/{name}")
 
-    def find_none(self, given: Mapping[str, Any], base: str) -> Any:
-        return {"project": {"artifact": None, "artifactType": None}}
+
+_EMPTY_FILE = {"__typename": "File", "url": None, "sizeBytes": 0, "mimetype": None, "updatedAt": None, "md5": None}
 
 
-def _new_artifact(identity: str) -> dict[str, Any]:
-    """One of which no more is known than its id: it was logged to a server that was killed since."""
+def _wrap_artifacts(found: Iterator[dict[str, Any] | None]) -> dict[str, Any]:
+    edges = [{"node": item} for item in found if item is not None]
+    page = {"__typename": "PageInfo", "hasNextPage": False, "endCursor": None}
+    connection = {"edges": edges, "pageInfo": page, "totalCount": len(edges)}
+    return {"project": {"run": {"artifacts": connection, "outputArtifacts": connection, "inputArtifacts": connection}}}
+
+
+def _split(identity: str) -> tuple[RunReference, str, str]:
+    """(run, collection, version) of an id that we gave."""
+    entity, project, run_id, _, collection, version = (*identity.split("/", 5), *[""] * 6)[:6]
+    return RunReference(entity, project, run_id), collection, version
+
+
+def _describe_owner(reference: RunReference) -> dict[str, Any]:
     return {
-        "artifactType": {"name": "artifact"},
-        "description": None,
-        "metadata": None,
-        "historyStep": None,
-        "digest": identity.rpartition("/")[2],
-        "createdAt": format_time(None),
-        "state": "PENDING",
+        "__typename": "Project",
+        "id": reference.project,
+        "internalId": reference.project,
+        "name": reference.project,
+        "entity": {"id": reference.entity, "name": reference.entity},
+        "entityName": reference.entity,
     }
 
 
-def _read_birth(path: Path) -> tuple[float, str]:
-    return path.stat().st_ctime, path.name
+def _aliases_of(version: _Version, versions: list[_Version]) -> list[str]:
+    """An alias belongs to the version that was given it last; the newest one is `latest`."""
+    ready = sorted((item for item in versions if item.is_committed), key=lambda item: str(item.facts.get("logged")))
+    owners = {alias: item.identity for item in ready for alias in read_texts(item.facts.get("aliases"))}
+    if ready:
+        owners["latest"] = ready[-1].identity
+    return [alias for alias, identity in owners.items() if identity == version.identity]
+
+
+def _list_below(folder: Path) -> list[tuple[str, int]]:
+    """(name, bytes) of the files of a version."""
+    found = []
+    waiting = [folder]
+    while waiting:
+        for path, is_folder, size in list_files(waiting.pop()):
+            if is_folder:
+                waiting.append(path)
+            elif path != folder / MANIFEST:
+                found.append((path.relative_to(folder).as_posix(), size))
+    return sorted(found)
