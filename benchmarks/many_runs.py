@@ -1,13 +1,15 @@
 """Very many runs below one folder: what a list of them costs at the first look and, from the cache of rows, afterwards.
 
-python benchmarks/many_runs.py [--runs 1e4] [--root FOLDER]
+python benchmarks/many_runs.py [--runs 1e4] [--root FOLDER] [--store]
 
-With --root the runs are made in that folder, kept, and used again.
+With --root the runs are made in that folder, kept, and used again. With --store they are also shipped into ClickHouse
+(clickhouse-server is needed) and listed from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -23,6 +26,8 @@ import psutil
 from starlette.testclient import TestClient
 from table import Table, machine
 
+from trainvitals.fleet.store_runs import open_store
+from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.row_cache import SETTLED_SECONDS
 from trainvitals.runtime import runtime_dir
@@ -35,13 +40,36 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=float, default=1e4)
     parser.add_argument("--root", type=Path)
+    parser.add_argument("--store", action="store_true")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as place:
         root = arguments.root or Path(place)
         if not root.is_dir() or not any(root.iterdir()):
             make_runs(root, int(arguments.runs))
-        print(measure(root, int(arguments.runs)).markdown())
+        time.sleep(SETTLED_SECONDS)
+        print(measure(FolderRuns(root), int(arguments.runs), "--dir", str(root)).markdown())
+        if arguments.store:
+            with shipped(FolderRuns(root), Path(place) / "engine") as address:
+                print(measure(open_store(address), int(arguments.runs), "--store", address).markdown())
+
+
+@contextlib.contextmanager
+def shipped(folders: FolderRuns, place: Path) -> Iterator[str]:
+    """The same runs in an engine: its address."""
+    tests = Path(__file__).parent.parent / "tests"
+    sys.path[:0] = [str(tests), str(tests / "fleet")]
+    from engines import run_debian
+    from shipped import ship_all
+
+    from trainvitals.fleet import schema
+    from trainvitals.fleet.store import Store
+
+    with run_debian(place) as engine:
+        database = engine.open("many")
+        schema.prepare(database)
+        ship_all(Store(database), folders)
+        yield engine.address("many")
 
 
 def make_runs(root: Path, count: int) -> None:
@@ -70,30 +98,31 @@ def make_runs(root: Path, count: int) -> None:
         (folder / "status.json").write_text(json.dumps({"attempt": 1, "host": "host", "summary": summary}))
 
 
-def measure(root: Path, count: int) -> Table:
-    time.sleep(SETTLED_SECONDS)
+def measure(runs: Runs, count: int, *where: str) -> Table:
     rows: list[list[object]] = []
     for words in COMMANDS:
         shutil.rmtree(runtime_dir() / "rows", ignore_errors=True)
-        first, memory = time_command(root, *words)
-        again, _ = time_command(root, *words)
-        rows.append([f"trainvitals {' '.join(words)}", first, again, first / again, memory])
+        first, _, memory = time_command(*words, *where)
+        again, spent, _ = time_command(*words, *where)
+        rows.append([f"trainvitals {' '.join(words)}", first, again, spent, memory])
     process = psutil.Process()
     before = process.memory_info().rss
     for parameters in QUESTIONS:
         shutil.rmtree(runtime_dir() / "rows", ignore_errors=True)
-        client = TestClient(make_app(FolderRuns(root), lambda *_: b""), base_url="http://localhost")
-        first, again = (time_answer(client, parameters) for _ in range(2))
+        client = TestClient(make_app(runs, lambda *_: b""), base_url="http://localhost")
+        first, _ = time_answer(client, parameters)
+        again, spent = time_answer(client, parameters)
         memory = (process.memory_info().rss - before) / 2**20
-        rows.append([f"GET /api/v1/runs?{urlencode(parameters)}", first, again, first / again, memory])
-    columns = ["question", "first look (s)", "again (s)", "ratio", "MB"]
-    return Table(title=f"{count:,} runs", columns=columns, rows=rows)
+        rows.append([f"GET /api/v1/runs?{urlencode(parameters)}", first, again, spent, memory])
+    columns = ["question", "first look (s)", "again (s)", "of which CPU (s)", "MB"]
+    return Table(title=f"{count:,} runs, {where[0]}", columns=columns, rows=rows)
 
 
-def time_answer(client: TestClient, parameters: dict[str, str]) -> float:
-    start = time.perf_counter()
+def time_answer(client: TestClient, parameters: dict[str, str]) -> tuple[float, float]:
+    """Seconds, and those of this processor."""
+    start, begun = time.perf_counter(), time.process_time()
     client.get("/api/v1/runs", params=parameters).raise_for_status()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - begun
 
 
 COMMANDS = (
@@ -109,16 +138,16 @@ QUESTIONS = (
 )
 
 
-def time_command(root: Path, *words: str) -> tuple[float, float]:
-    """Seconds, and the peak of its memory in MB."""
+def time_command(*words: str) -> tuple[float, float, float]:
+    """Seconds, those of a processor, and the peak of its memory in MB."""
     start = time.perf_counter()
     with tempfile.TemporaryFile() as sink:
-        process = subprocess.Popen([sys.executable, "-m", "trainvitals", *words, "--dir", root], stdout=sink)
+        process = subprocess.Popen([sys.executable, "-m", "trainvitals", *words], stdout=sink)
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"trainvitals {' '.join(words)} exited with {process.returncode}")
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
 
 import pytest
 from engines import Engine
-from shipped import address_of, send
+from made_sweep import make_sweep
+from shipped import address_of, send, ship_all
 from starlette.testclient import TestClient
 
 from trainvitals import runtime
@@ -19,7 +22,10 @@ from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns, open_store
 from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.row_cache import Made
+from trainvitals.views.data.fleet_runs import FleetBook
+from trainvitals.views.data.run_listing import list_json
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +93,50 @@ def test_rows_of_ended_runs_are_made_once(store: Store) -> None:
     for _ in range(3):
         assert runs.recall("20261118-060001-first-aaaa", make)["status"] == "finished"
     assert made == ["running", "running", "finished"]
+
+
+def test_a_list_of_runs_costs_the_same_questions_however_many_there_are(
+    debian: Engine, prepare: Callable[[Engine], ClickHouse], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their values and alerts too; and the next program reads only what has changed."""
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setattr(store_documents, "FRESH_SECONDS", 60.0)
+    engine = prepare(debian)
+    folders = FolderRuns(tmp_path / "runs")
+    asked: list[str] = []
+    ask = engine.select
+    first: list[int] = []
+    for runs, project in ((3, "few"), (9, "many")):
+        make_sweep(folders.root, runs, project=project)
+        for key in folders.list_keys():
+            made_alerts(folders.folder(key), key)
+        ship_all(Store(engine), folders)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "select", lambda query: asked.append(query) or ask(query))  # type: ignore[func-returns-value]
+            found = StoreRuns(Store(engine))
+            rows = list_json(found, found.list_keys())
+            first.append(len(asked))
+            asked.clear()
+            again = StoreRuns(Store(engine))
+            assert list_json(again, again.list_keys()) == rows
+            assert len(asked) == 2 and "data" not in "".join(asked)  # nothing but whether they changed
+            asked.clear()
+        expected = list_json(folders, folders.list_keys())
+        assert sorted(rows, key=itemgetter("key")) == sorted(expected, key=itemgetter("key"))
+        assert all(row["alert_counts"]["critical"] == 1 for row in rows)
+    assert first == [5, 5]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "select", lambda query: asked.append(query) or ask(query))  # type: ignore[func-returns-value]
+        live = StoreRuns(Store(engine))
+        assert len(FleetBook().read(live, live.list_keys())) == 12
+    assert len(asked) <= 2 + 3 * 4  # as each asks for one run, for twice as many each time
+
+
+def made_alerts(folder: Path, key: str) -> None:
+    """One alert of the run; once."""
+    file = folder / "alerts_20261118_060000.jsonl"
+    about = {"rule": "nan_loss", "severity": "critical", "summary": key, "labels": {}}
+    file.write_bytes(encode_line({"timestamp": format_time(1.8e9), "state": "firing", **about}))
 
 
 def test_a_run_whose_description_is_still_on_its_way_is_shown_so(store: Store) -> None:

@@ -3,7 +3,9 @@ Tested in tests/fleet/test_store_runs.py."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import orjson
 
@@ -12,17 +14,15 @@ from trainvitals.fleet import schema
 from trainvitals.fleet.clickhouse import ClickHouse, literal, parse_address
 from trainvitals.fleet.store import Store, text
 from trainvitals.fleet.store_documents import RunKey, StoredDocuments, StoredRun
-from trainvitals.fleet.store_files import StoreFiles
-from trainvitals.fleet.store_reader import StoreReader, read_lines
+from trainvitals.fleet.store_reader import StoreReader
 from trainvitals.journal.alert_tallies import sort_tallies
 from trainvitals.journal.contracts import AlertTally
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.documents.view import ViewFile
-from trainvitals.journal.encoding import dump_json, spell_all
 from trainvitals.journal.folder import choose
-from trainvitals.journal.row_cache import MakeRow, Row
+from trainvitals.journal.row_cache import MakeRow, Row, RowCache
 from trainvitals.journal.run_info import RunInfo
 
 
@@ -41,7 +41,9 @@ class StoreRuns:
         self._store = store
         self._documents = StoredDocuments(store, projects)
         self._keys: dict[str, RunKey] = {}
-        self._rows: dict[str, tuple[dict[str, int], Row]] = {}
+        # A viewer of some projects has no file: what was in it would be there for the next one with this account.
+        name = f"{self.place}\0".encode() if projects is None else None
+        self._rows = RowCache("", _Stamps(self._documents), name)
 
     def limited_to(self, projects: frozenset[str] | None) -> StoreRuns:
         """The same, of these projects only; of all for None."""
@@ -53,10 +55,15 @@ class StoreRuns:
 
     def list_keys(self) -> list[str]:
         """Every run, oldest first."""
-        runs = self._documents.runs()
-        ids = [run for _, run in runs]
-        seen = {run for run in ids if ids.count(run) > 1} if len(set(ids)) < len(ids) else set()
-        ordered = sorted(runs, key=lambda key: (runs[key].info.file.created or "", key[1]))
+        created = {key: self._rows.find_created(_place(key)) for key in self._documents.marks()}
+        missing = [key for key, when in created.items() if when is None]
+        self._documents.read(missing)
+        for key in missing:
+            with contextlib.suppress(RunNotFound):
+                created[key] = self._documents.find(key).info.file.created
+        counts = Counter(run for _, run in created)
+        seen = {run for run, count in counts.items() if count > 1}
+        ordered = sorted(created, key=lambda key: (created[key] or "", key[1]))
         self._keys = {f"{project}~{run}" if run in seen else run: (project, run) for project, run in ordered}
         return list(self._keys)
 
@@ -83,9 +90,7 @@ class StoreRuns:
 
     def alerts(self, key: str) -> list[AlertRow]:
         """Every line of its alerts, in order of time."""
-        files = StoreFiles(self._store, *self._key(key))
-        rows = sorted((row for _, row in read_lines(files, "alerts", {})), key=lambda row: str(row["timestamp"]))
-        return [AlertRow.parse(row) for row in rows]
+        return self._find(key).alerts
 
     def tally_alerts(self, rules: Collection[str], start: float, end: float) -> list[AlertTally]:
         """Which alerts of these rules fired from `start` to before `end`, in any run: counted by the engine, of which
@@ -118,30 +123,23 @@ class StoreRuns:
 
     def has_values(self, key: str) -> bool:
         """Whether the training logged anything."""
-        return any(name.table == "training" for name, _, _ in StoreFiles(self._store, *self._key(key)).list())
+        return self._find(key).mark.has_values
 
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives; it is not asked again for an ended run that did not change."""
-        run = self._find(key)
-        known = self._rows.get(key)
-        if known is not None and known[0] == run.versions:
-            return known[1]
-        made = make()
-        row: Row = orjson.loads(dump_json(spell_all(made.row)))
-        if made.lasts:
-            self._rows[key] = (run.versions, row)
-        return row
+        return self._rows.recall(_place(self._key(key)), make)
 
     def has_folder(self, project: str) -> bool:
         """Whether there are runs of this project."""
-        return any(key[0] == project for key in self._documents.runs())
+        return any(key[0] == project for key in self._documents.marks())
 
     def find_view(self, project: str) -> ViewFile | None:
         """Not kept in a store: every browser keeps its own."""
         return None
 
     def keep_rows(self) -> None:
-        """They are kept in memory only."""
+        """All have been recalled that somebody wanted: the next program may have them."""
+        self._rows.save(map(_place, self._keys.values()))
 
     def open(self, key: str) -> StoreReader:
         """A new reader; raises RunNotFound."""
@@ -158,7 +156,32 @@ class StoreRuns:
             raise RunNotFound(f"no run '{key}' in {self.place}", hint="list them: trainvitals runs") from None
 
     def _find(self, key: str) -> StoredRun:
-        found = self._documents.runs().get(self._key(key))
-        if found is None:
-            raise RunNotFound(f"run {key} was removed")
-        return found
+        return self._documents.find(self._key(key))
+
+
+class _Stamps:
+    """Implements `row_cache.Stamps`."""
+
+    def __init__(self, documents: StoredDocuments) -> None:
+        self._documents = documents
+
+    def list_files(self, place: str) -> list[str]:
+        return sorted(self._find(place))
+
+    def stamp(self, place: str, files: list[str]) -> list[int]:
+        found = self._find(place)
+        return [found[path] for path in files] if len(found) == len(files) and found.keys() >= set(files) else []
+
+    def is_settled(self, stamp: list[int]) -> bool:
+        """Every change has another one."""
+        return True
+
+    def _find(self, place: str) -> Mapping[str, int]:
+        project, _, run = place.partition("/")
+        mark = self._documents.marks().get((project, run))
+        return mark.paths if mark is not None else {}
+
+
+def _place(key: RunKey) -> str:
+    """How a run is called in the cache of rows."""
+    return "/".join(key)

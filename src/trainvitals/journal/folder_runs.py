@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.row_cache import MakeRow, Row, RowCache
+from trainvitals.journal.row_cache import MakeRow, Row, cache_of_folder
 
 if TYPE_CHECKING:  # which a list of runs does not wait for
     from trainvitals.journal.contracts import AlertTally, RunRef
@@ -33,7 +33,7 @@ class FolderRuns:
         self.root = root
         self._inside_only = inside_only
         self._places: dict[str, str] = {}
-        self._rows = RowCache(root)
+        self._rows = cache_of_folder(root)
 
     @property
     def place(self) -> str:

@@ -1,5 +1,5 @@
 """What a list shows of each ended run, kept in one file of this user's runtime folder: reading ten thousand runs takes
-seconds, asking whether they changed a fraction of one.
+seconds, asking whether they changed a fraction of one. The runs may be in folders, or in the store of a fleet.
 
 It is a cache and nothing else. It may be deleted at any time, and whoever lacks it, or finds one that is damaged, of
 another version or written by somebody else, reads the runs and writes a new one. A line says of each row what it was
@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -53,12 +53,31 @@ class Made(NamedTuple):
 MakeRow = Callable[[], Made]
 
 
-class RowCache:
-    """The rows of the runs below one folder. Not for use from several threads at once."""
+class Stamps(Protocol):
+    """What tells whether a run changed."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._prefix = str(root)
+    def list_files(self, place: str) -> list[str]:
+        """Those that its row is made from."""
+        ...
+
+    def stamp(self, place: str, files: list[str]) -> list[int]:
+        """Differs when one of them changed, or another one came. Empty if the run cannot be told apart from another."""
+        ...
+
+    def is_settled(self, stamp: list[int]) -> bool:
+        """Whether the next change will have another stamp."""
+        ...
+
+
+class RowCache:
+    """The rows of the runs in one place. Not for use from several threads at once."""
+
+    def __init__(self, prefix: str, stamps: Stamps, name: bytes | None) -> None:
+        """`prefix` is how the places of all runs begin. Without a `name`, which no other place has, they are kept in
+        memory only."""
+        self._prefix = prefix
+        self._stamps = stamps
+        self._own_name = name
         self._loaded = False
         self._changed = False
         self._entries: dict[str, _Entry] = {}
@@ -70,12 +89,12 @@ class RowCache:
         if known is not None:
             return known.row
         # What changes while it is read has another stamp afterwards.
-        files = _list_files(place)
-        stamp = _stamp(place, files)
+        files = self._stamps.list_files(place)
+        stamp = self._stamps.stamp(place, files)
         made = make()
         entry = _Entry(files, stamp, made.created, dump_json(spell_all(made.row)))
         name = self._name(place)
-        if made.lasts and stamp and _is_settled(stamp) and _is_text(name, *files):
+        if made.lasts and stamp and self._stamps.is_settled(stamp) and _is_text(name, *files):
             self._entries[name] = entry
             self._changed = True
         elif self._entries.pop(name, None) is not None:
@@ -91,11 +110,11 @@ class RowCache:
         if not self._loaded:
             self._entries, self._loaded = self._load(), True
         known = self._entries.get(self._name(place))
-        return known if known is not None and _stamp(place, known.files) == known.stamp else None
+        return known if known is not None and self._stamps.stamp(place, known.files) == known.stamp else None
 
     def save(self, places: Iterable[str]) -> None:
         """Write what is new, without the runs whose folders are no longer among these."""
-        if not self._changed:
+        if not self._changed or self._own_name is None:
             return
         self._changed = False
         left = {self._name(place) for place in places}
@@ -111,13 +130,15 @@ class RowCache:
             rows.append(entry.encoded)
         body = b"\n".join((dump_json(index[::-1]), b"".join(reversed(rows))))
         with contextlib.suppress(OSError, AgentError):  # on a full disk, or without a folder, it goes without
-            file = self._file()
+            file = self._file(self._own_name)
             file.parent.mkdir(mode=0o700, exist_ok=True)
             runtime.write_atomically(file, _head(body) + body)
 
     def _load(self) -> dict[str, _Entry]:
+        if self._own_name is None:
+            return {}
         try:
-            data = runtime.read_regular(self._file(), 2 * MOST_BYTES, own=True)
+            data = runtime.read_regular(self._file(self._own_name), 2 * MOST_BYTES, own=True)
         except (OSError, AgentError):
             return {}
         head, _, body = data.partition(b"\n")
@@ -131,11 +152,10 @@ class RowCache:
             start += length
         return found
 
-    def _file(self) -> Path:
+    @staticmethod
+    def _file(name: bytes) -> Path:
         import hashlib
 
-        # A run without a project has that of the folder above it, which is known by its name as it was given.
-        name = os.fsencode(f"{self._root.absolute()}\0{self._root}")
         return runtime.runtime_dir() / "rows" / hashlib.sha256(name).hexdigest()[:32]
 
     def _name(self, place: str) -> str:
@@ -166,33 +186,40 @@ def _head(body: bytes) -> bytes:
     return f"trainvitals rows {FORMAT} {zlib.crc32(body):08x}\n".encode()
 
 
-def _list_files(place: str) -> list[str]:
-    """Those that a row is made from. When another one comes, the folder shows it."""
-    try:
-        names = os.listdir(place)  # noqa: PTH208
-    except OSError:
-        names = []
-    return [layout.RUN_FILE, *sorted(name for name in names if name.startswith(_MADE_FROM))]
+class FolderStamps:
+    """Of the files of a run's folder."""
+
+    def list_files(self, place: str) -> list[str]:
+        """When another one comes, the folder shows it."""
+        try:
+            names = os.listdir(place)  # noqa: PTH208
+        except OSError:
+            names = []
+        return [layout.RUN_FILE, *sorted(name for name in names if name.startswith(_MADE_FROM))]
+
+    def stamp(self, place: str, files: list[str]) -> list[int]:
+        """Differs when one of the files was written, or any file of the folder came, went or was replaced. Empty if one
+        is missing."""
+        try:
+            # Asked of ten thousand runs in a row, where a Path takes as long as the question.
+            found = os.stat(place)  # noqa: PTH116
+            stamp = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+            for name in files:
+                found = os.stat(f"{place}/{name}")  # noqa: PTH116
+                stamp += (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        except OSError:
+            return []
+        return stamp
+
+    def is_settled(self, stamp: list[int]) -> bool:
+        newest = max(*stamp[2::4], *stamp[3::4])
+        return newest / 1e9 < time.time() - SETTLED_SECONDS
 
 
-def _stamp(place: str, files: list[str]) -> list[int]:
-    """Differs when one of the files was written, or any file of the folder came, went or was replaced. Empty if one is
-    missing."""
-    try:
-        # Asked of ten thousand runs in a row, where a Path takes as long as the question.
-        found = os.stat(place)  # noqa: PTH116
-        stamp = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-        for name in files:
-            found = os.stat(f"{place}/{name}")  # noqa: PTH116
-            stamp += (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    except OSError:
-        return []
-    return stamp
-
-
-def _is_settled(stamp: list[int]) -> bool:
-    newest = max(*stamp[2::4], *stamp[3::4])
-    return newest / 1e9 < time.time() - SETTLED_SECONDS
+def cache_of_folder(root: Path) -> RowCache:
+    """The rows of the runs below this folder."""
+    # A run without a project has that of the folder above it, which is known by its name as it was given.
+    return RowCache(str(root), FolderStamps(), os.fsencode(f"{root.absolute()}\0{root}"))
 
 
 def _is_text(*names: str) -> bool:
