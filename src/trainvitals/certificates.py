@@ -41,3 +41,13 @@ class ClientTls:
         if self.certificate is not None:
             context.load_cert_chain(self.certificate, self.key)
         return context
+
+
+def make_server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """For a server, which asks its clients for certificates of `client_ca` if there is one; raises OSError as above."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

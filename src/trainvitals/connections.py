@@ -2,13 +2,16 @@
 
 A request whose head never ends costs a descriptor, of which there are about a thousand: before any token is checked,
 half-sent requests could lock everybody out. So a request has to arrive within a time limit, an address gets a share of
-the connections, and when there is no room the oldest idle connection is closed.
+the connections, and when there is no room the oldest idle connection is closed. With TLS that begins before the
+handshake, of which uvicorn's own TLS would tell a protocol only the end.
 Tested in tests/views/web/test_server.py and tests/fleet/test_serving.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -54,11 +57,17 @@ class Guests:
 
 
 class GuardedProtocol(H11Protocol):
-    """uvicorn's protocol with a time limit for requests."""
+    """uvicorn's protocol with a time limit for requests, and for the handshake before them where there is TLS."""
 
     guests: Guests
     request_seconds: float
+    context: ssl.SSLContext | None
     _timer: asyncio.TimerHandle | None = None
+    _below: asyncio.Transport | None = None
+    """The connection without TLS, while hands are shaken."""
+    _handshake: asyncio.Task[None] | None = None
+    _early: bytes = b""
+    """What came with the end of the handshake."""
 
     @property
     def is_waiting(self) -> bool:
@@ -66,12 +75,38 @@ class GuardedProtocol(H11Protocol):
         return self.conn.their_state is h11.IDLE
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
         self._start_timer()
-        if not self.guests.admit(self, self.client[0] if self.client else ""):
+        if self.context is None:
+            super().connection_made(transport)
+        else:
+            transport.pause_reading()
+            self.connections.add(self)  # so that the server ends it with the others
+            self._below = transport
+            self._handshake = self.loop.create_task(self._shake_hands(transport, self.context))
+        peer = transport.get_extra_info("peername")
+        if not self.guests.admit(self, str(peer[0]) if peer else ""):
             self.hang_up()
 
+    async def _shake_hands(self, below: asyncio.Transport, context: ssl.SSLContext) -> None:
+        secure = None
+        if not below.is_closing():
+            with suppress(OSError):  # no TLS, no certificate, too slow, gone: the connection is closed
+                secure = await self.loop.start_tls(
+                    below, self, context, server_side=True, ssl_handshake_timeout=REQUEST_SECONDS
+                )
+        self._below = None
+        if secure is None:
+            self._forget()
+            return
+        super().connection_made(secure)
+        if self._early:
+            self.data_received(self._early)
+            self._early = b""
+
     def data_received(self, data: bytes) -> None:
+        if self._below is not None:
+            self._early += data
+            return
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self._start_timer()
@@ -79,18 +114,29 @@ class GuardedProtocol(H11Protocol):
             self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        self.guests.leave(self)
-        super().connection_lost(exc)
+        self._forget()
+        if self.transport is not None:
+            super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._stop_timer()  # uvicorn's keep-alive timeout counts from here
 
+    def shutdown(self) -> None:
+        if self._below is not None:
+            self.hang_up()
+        else:
+            super().shutdown()
+
     def hang_up(self) -> None:
         """Close it without an answer."""
         self.guests.leave(self)
-        self.transport.abort()
+        (self._below or self.transport).abort()
+
+    def _forget(self) -> None:
+        self._stop_timer()
+        self.guests.leave(self)
+        self.connections.discard(self)
 
     def _start_timer(self) -> None:
         if self._timer is None:
@@ -102,6 +148,7 @@ class GuardedProtocol(H11Protocol):
             self._timer = None
 
 
-def make_protocol(request_seconds: float = REQUEST_SECONDS) -> Any:
-    """A protocol class with a separate list of connections."""
-    return type("Protocol", (GuardedProtocol,), {"guests": Guests(), "request_seconds": request_seconds})
+def make_protocol(request_seconds: float = REQUEST_SECONDS, context: ssl.SSLContext | None = None) -> Any:
+    """A protocol class with a separate list of connections; with a context they speak TLS, in a loop of asyncio."""
+    about = {"guests": Guests(), "request_seconds": request_seconds, "context": context}
+    return type("Protocol", (GuardedProtocol,), about)

@@ -40,12 +40,17 @@ def start(debian: Engine, tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
+def issue(authority: trustme.CA, folder: Path) -> None:
+    """The files of a gateway."""
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    own = authority.issue_cert("localhost", "127.0.0.1")
+    own.private_key_pem.write_to_path(folder / "gw.key")
+    (folder / "gw.pem").write_bytes(b"".join(pem.bytes() for pem in own.cert_chain_pems))
+
+
 def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Start, tmp_path: Path) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    own = authority.issue_cert("localhost", "127.0.0.1")
-    own.private_key_pem.write_to_path(tmp_path / "gw.key")
-    (tmp_path / "gw.pem").write_bytes(b"".join(pem.bytes() for pem in own.cert_chain_pems))
+    issue(authority, tmp_path)
     port = free_port()
     tls = ("--certificate", "gw.pem", "--key", "gw.key", "--client-ca", "ca.pem")
     process = start("--store", debian.address("over_tls"), "--port", str(port), *tls)
@@ -87,6 +92,52 @@ def test_half_sent_requests_keep_no_agent_out(debian: Engine, start: Start) -> N
             assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=PATIENCE).status_code == 200
 
 
+@pytest.mark.promise(
+    "more unfinished TLS handshakes than the gateway may have files open",
+    "agents are served; unfinished ones end after 15 s",
+)
+def test_unfinished_handshakes_keep_no_agent_out(debian: Engine, start: Start, tmp_path: Path) -> None:
+    authority, port = trustme.CA(), free_port()
+    issue(authority, tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    start(
+        *("--store", debian.address("stalled"), "--port", str(port), "--certificate", "gw.pem", "--key", "gw.key"),
+        under=("prlimit", "--nofile=300:300"),
+    )
+    sent, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(sent, hello, server_hostname="localhost").do_handshake()
+    greeting = hello.read()
+
+    def connect() -> httpx.Client:
+        return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=PATIENCE)
+
+    with connect() as agent, contextlib.ExitStack() as stack:
+        wait_until(lambda: answers(agent), "the gateway")
+        held = []
+        for number in range(400):
+            held.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            held[-1].sendall(greeting[: number % 3 * len(greeting) // 2])  # nothing, half of it, all of it
+        for _ in range(5):
+            with connect() as other:
+                assert other.get("/health").status_code == 200
+        assert agent.get("/health").status_code == 200
+        wait_until(lambda: all(map(is_closed, held)), "all of them to be hung up on")
+
+
+def is_closed(link: socket.socket) -> bool:
+    link.setblocking(False)
+    try:
+        while link.recv(4096):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def answers(client: httpx.Client) -> bool:
     try:
         return client.get("/health").status_code == 200
@@ -102,6 +153,8 @@ def answers(client: httpx.Client) -> bool:
         (("--store", "{engine}", "--listen", "0.0.0.0"), "requires --tokens FILE"),
         (("--store", "{engine}", "--tokens", "none.json"), "cannot read the tokens"),
         (("--store", "{engine}", "--key", "k"), "TLS needs --certificate and --key"),
+        (("--store", "{engine}", "--certificate", "none.pem", "--key", "k"), "cannot use none.pem, k for TLS: No such"),
+        (("--store", "{engine}", "--certificate", "/dev/null", "--key", "/dev/null"), "for TLS: no PEM"),
         (("--store", "clickhouse://127.0.0.1:1/x"), "cannot reach clickhouse://127.0.0.1:1/x"),
     ],
 )

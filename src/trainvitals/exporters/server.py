@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from trainvitals.certificates import stamp
+from trainvitals.certificates import make_server_context, stamp
 from trainvitals.errors import SettingError
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import find_file, read_secret
@@ -103,12 +103,7 @@ class ServedAddress:
         """For TLS; None without."""
         if self.certificate is None or self.key is None:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key)
-        if self.client_ca is not None:
-            context.load_verify_locations(self.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+        return make_server_context(self.certificate, self.key, self.client_ca)
 
 
 class _Server(ThreadingHTTPServer):

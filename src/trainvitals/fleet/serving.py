@@ -8,6 +8,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainvitals.certificates import make_server_context
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet.gateway import Gateway
 
@@ -29,6 +30,19 @@ class Listening:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 
+    def make_context(self) -> ssl.SSLContext | None:
+        """For TLS, None without; raises TrainvitalsError."""
+        if self.certificate is None or self.key is None:
+            return None
+        try:
+            return make_server_context(self.certificate, self.key, self.client_ca)
+        except OSError as error:
+            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path)
+            reason = "no PEM certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
+            raise TrainvitalsError(
+                f"cannot use {files} for TLS: {reason}", hint="check --certificate, --key and --client-ca"
+            ) from error
+
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; raises TrainvitalsError."""
@@ -45,26 +59,24 @@ def bind(host: str, port: int) -> socket.socket:
     return made
 
 
-def serve(gateway: Gateway, where: Listening, bound: socket.socket) -> None:
-    """Until Ctrl-C or SIGTERM."""
+def serve(gateway: Gateway, context: ssl.SSLContext | None, bound: socket.socket) -> None:
+    """Until Ctrl-C or SIGTERM, over TLS with a context."""
     import uvicorn
 
     from trainvitals.connections import AT_ONCE, PIECE_SECONDS, make_protocol
 
     config = uvicorn.Config(
         gateway.make_app(),
+        # uvloop reads from a connection before the protocol can say that TLS comes first.
+        loop="auto" if context is None else "asyncio",
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=10,  # for what is being written to the engine
         timeout_keep_alive=75,
-        http=make_protocol(PIECE_SECONDS),
+        http=make_protocol(PIECE_SECONDS, context),
         ws="none",
         backlog=AT_ONCE,
-        ssl_certfile=where.certificate,
-        ssl_keyfile=where.key,
-        ssl_ca_certs=str(where.client_ca) if where.client_ca else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if where.client_ca else ssl.CERT_NONE,
         h11_max_incomplete_event_size=64 << 10,
     )
     uvicorn.Server(config).run(sockets=[bound])
