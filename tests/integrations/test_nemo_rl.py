@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+import sys
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ from watching import lines
 
 from trainvitals import catalog
 from trainvitals.integrations.nemo_rl import NemoLogger, attach
+from trainvitals.journal import registrations
 from trainvitals.trainer.run import Run
 
 
@@ -52,6 +58,49 @@ class Logger:
             finish = getattr(logger, "finish", None)
             if callable(finish):
                 finish()
+
+
+class Timer:
+    """`nemo_rl.utils.timer.Timer`: `time` is made of `start` and `stop`, and `reset` forgets what runs."""
+
+    def __init__(self, context: dict[str, object] | None = None) -> None:
+        self.running: set[str] = set()
+        self.ended: list[str] = []
+
+    def start(self, label: str, should_log: bool = True) -> None:
+        if label in self.running:
+            raise ValueError(f"Timer '{label}' is already running")
+        self.running.add(label)
+
+    def stop(self, label: str, should_log: bool = True) -> float:
+        if label not in self.running:
+            raise ValueError(f"Timer '{label}' is not running")
+        self.running.remove(label)
+        self.ended.append(label)
+        return 1.5
+
+    @contextmanager
+    def time(self, label: str, should_log: bool = True) -> Generator[None, None, None]:
+        self.start(label, should_log)
+        try:
+            yield
+        finally:
+            self.stop(label, should_log)
+
+    def reset(self, label: str | None = None) -> None:
+        self.running = self.running - {label} if label else set()
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> type[Timer]:
+    """The class of its module, new for each test."""
+    found = type("Timer", (), {name: value for name, value in vars(Timer).items() if name != "__dict__"})
+    module = ModuleType("nemo_rl.utils.timer")
+    module.Timer = found  # type: ignore[attr-defined]
+    for name in ("nemo_rl", "nemo_rl.utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return found  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -141,6 +190,77 @@ def test_its_gpu_monitor_makes_no_steps_and_its_names_are_served(
         "ray/node.0.gpu.3.mem_gb": 2.0,
         "ray/node.0.gpu.3.power_watts": 300.0,
     }
+
+
+def phase_of(run: Run) -> str:
+    (_, found), *_ = registrations.read_all(run.id)
+    return found.phase.name if found.phase is not None else "none was reported"
+
+
+def test_its_timers_are_phases_which_are_reported_as_they_begin_and_end(timers: type[Timer], logger: Logger) -> None:
+    run, timer, seen = run_of(logger), timers(context={"worker": "driver"}), []
+    timer.start("init/total")
+    seen.append(phase_of(run))
+    assert timer.stop("init/total") == 1.5
+    with timer.time("total_step_time"):
+        seen.append(phase_of(run))
+        with timer.time("generation", should_log=False):
+            seen.append(phase_of(run))
+            with timers().time("run_rollouts"):
+                seen.append(phase_of(run))
+            other = threading.Thread(target=timers().start, args=("idle/refit_event_wait",))
+            other.start()
+            other.join()
+            seen.append(phase_of(run))
+        seen.append(phase_of(run))
+    assert seen == ["init/total", "", "generation", "run_rollouts", "generation", ""]
+    assert timer.ended == ["init/total", "generation", "total_step_time"]
+    with pytest.raises(KeyError), timer.time("policy_training"):
+        raise KeyError
+    assert phase_of(run) == ""
+    timer.start("checkpointing")
+    for wrong in (lambda: timer.start("checkpointing"), lambda: timer.stop("generation")):
+        with pytest.raises(ValueError, match="running"):
+            wrong()
+    assert phase_of(run) == "checkpointing"
+    timer.reset()
+    assert phase_of(run) == ""
+
+
+def test_the_timer_of_the_next_training_reports_to_its_run_and_keeps_what_others_put_around_it(
+    timers: type[Timer], logger: Logger, tmp_path: Path
+) -> None:
+    first, ours, calls = run_of(logger), timers.start, []
+    assert hasattr(ours, "of_trainvitals")
+
+    @functools.wraps(ours)
+    def start(timer: Timer, label: str, should_log: bool = True) -> None:
+        calls.append(label)
+        ours(timer, label, should_log)
+
+    timers.start = start  # type: ignore[method-assign]
+    logger.finish()
+    timers().start("generation")  # between two trainings
+    again = Logger()
+    attach(again, dir=tmp_path, agent=False)
+    second = run_of(again)
+    assert second is not first and timers.start is start
+    with timers().time("policy_training"):
+        assert phase_of(second) == "policy_training"
+    again.finish()
+    assert calls == ["generation", "policy_training"]
+
+
+def test_a_nemo_rl_without_that_timer_is_logged_all_the_same(
+    timers: type[Timer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(sys.modules["nemo_rl.utils.timer"], "Timer")
+    made = Logger()
+    attach(made, dir=tmp_path, agent=False)
+    made.log_metrics({"loss": 1.0}, 1, prefix="train", step_finished=True)
+    made.finish()
+    assert [row["train/loss"] for row in lines(run_of(made))] == [1.0]
+    assert "failed" not in capsys.readouterr().err
 
 
 def test_histograms_and_plots_are_media_of_the_run(logger: Logger) -> None:

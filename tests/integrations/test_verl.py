@@ -23,7 +23,8 @@ from watching import lines
 import trainvitals
 from trainvitals.integrations import verl_plugin
 from trainvitals.integrations.attachment import RL_STALL_SECONDS
-from trainvitals.integrations.verl import MOST_EDGES, Tracking, VerlLogger
+from trainvitals.integrations.phase_edges import MOST_EDGES
+from trainvitals.integrations.verl import Tracking, VerlLogger
 from trainvitals.journal import registrations
 from trainvitals.trainer.run import Run
 
@@ -191,7 +192,7 @@ def test_each_beginning_and_end_of_a_phase_is_reported_with_the_longest_time_bef
     original = module.marked_timer
     monkeypatch.setitem(sys.modules, "verl.trainer.made_up", module)
     now = [0.0]
-    monkeypatch.setattr("trainvitals.integrations.verl.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainvitals.integrations.phase_edges.time.monotonic", lambda: now[0])
     with logging(tmp_path) as (_, run):
         timing: dict[str, float] = {}
         seen: list[tuple[str, float, float | None]] = []

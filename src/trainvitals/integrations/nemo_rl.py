@@ -6,17 +6,25 @@
     nemo_rl.attach(logger)
 
 Its loggers are called several times in a step, with `train`, `timing/train`, `performance` and other prefixes; all of
-that is one line of the run.
+that is one line of the run. The phases of its `Timer` are reported to the agent as they begin and end.
 """
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
+from trainvitals.integrations.phase_edges import PhaseEdges
+from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.trainer.scalars import Refused, convert
 
 _GENERATION = ("generation", "exposed_generation")
@@ -33,6 +41,8 @@ _GPU_NAMES = (
     ("throttle_thermal_seconds", "throttle_thermal_seconds", 1.0),
     ("throttle_power_seconds", "throttle_power_seconds", 1.0),
 )
+_STEP = "total_step_time"
+"""The timer of the whole step, which has all other phases in it."""
 _DEEPEST = 8
 """Levels of nested metrics; what is deeper is not logged."""
 
@@ -58,6 +68,7 @@ class NemoLogger:
         self._readings = Readings()
         self._names_gpus = False
         """Whether its own GPU monitor is on, whose names are then in every line."""
+        self._phases = OpenPhases(PhaseEdges(self._note_phase, whole=_STEP))
         self._begin({})
 
     @guarded
@@ -65,6 +76,15 @@ class NemoLogger:
         self.attachment.begin(config, fresh=self.attachment.run is None)
         # Registered after the run's own, so called before it: the last step of a program that ends without `finish`.
         atexit.register(self._write_last)
+        if "nemo_rl" in sys.modules:
+            with suppress(ImportError, AttributeError):  # a version that has moved it: there are no phases
+                _observe(import_module("nemo_rl.utils.timer").Timer)
+        _observers[:] = [self._phases]
+
+    @guarded
+    def _note_phase(self, phase: PhaseNote) -> None:
+        if self.attachment.run is not None:
+            self.attachment.run.note_phase(phase)
 
     @guarded
     def log_metrics(
@@ -107,6 +127,8 @@ class NemoLogger:
     @guarded
     def finish(self) -> None:
         atexit.unregister(self._write_last)
+        if _observers == [self._phases]:
+            _observers.clear()
         self._write()
         self.attachment.finish()
 
@@ -119,6 +141,74 @@ class NemoLogger:
         if held and self.attachment.run is not None:
             named = dict(_name_gpus(self._readings)) if self._names_gpus else {}
             self.attachment.run.log({**named, **held}, step=self._step)
+
+
+class OpenPhases:
+    """Which timers of the training run, as phases. Those of other threads are none: what they do goes on while the
+    training hangs."""
+
+    def __init__(self, edges: PhaseEdges) -> None:
+        self._edges = edges
+        self._open: WeakKeyDictionary[Any, dict[str, list[str]]] = WeakKeyDictionary()
+        self._thread: int | None = None
+
+    def begin(self, timer: Any, label: str) -> None:
+        thread = threading.get_ident()
+        if self._thread is None or label == _STEP:
+            self._thread = thread
+        if thread == self._thread:
+            self._open.setdefault(timer, {})[label] = self._edges.enter(label)
+
+    def end(self, timer: Any, label: str | None) -> None:
+        """`label` is None for all of this timer."""
+        running = self._open.get(timer, {})
+        for name in [label] if label else list(running):
+            phase = running.pop(name, None)
+            if phase is not None:
+                self._edges.leave(phase)
+
+
+_observers: list[OpenPhases] = []
+"""Those of the training that is logged, if there is one."""
+
+
+def _observe(timers: Any) -> None:
+    """Have NeMo RL's `Timer` report what is started and stopped, `with timer.time(...)` too; a second time, nothing
+    happens. What somebody puts around it later stays there."""
+    if hasattr(timers.start, "of_trainvitals"):
+        return
+    start, stop, reset = timers.start, timers.stop, timers.reset
+
+    @functools.wraps(start)
+    def started(timer: Any, label: str, *args: Any, **kwargs: Any) -> Any:
+        result = start(timer, label, *args, **kwargs)
+        _report(OpenPhases.begin, timer, label)
+        return result
+
+    @functools.wraps(stop)
+    def stopped(timer: Any, label: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return stop(timer, label, *args, **kwargs)
+        finally:
+            _report(OpenPhases.end, timer, label)
+
+    @functools.wraps(reset)
+    def forgotten(timer: Any, label: str | None = None) -> Any:
+        try:
+            return reset(timer, label)
+        finally:
+            _report(OpenPhases.end, timer, label)
+
+    started.of_trainvitals = True  # type: ignore[attr-defined]
+    timers.start, timers.stop, timers.reset = started, stopped, forgotten
+
+
+def _report(change: Callable[[OpenPhases, Any, Any], None], timer: Any, label: Any) -> None:
+    for observer in list(_observers):
+        try:
+            change(observer, timer, label)
+        except Exception:  # noqa: BLE001 - a timer or label of another kind; the training comes first
+            continue
 
 
 def _name_gpus(readings: Readings) -> Iterator[tuple[str, float]]:

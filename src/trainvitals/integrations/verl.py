@@ -10,13 +10,13 @@ seen while it happens, and a long one is not taken for a hang.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
+from trainvitals.integrations.phase_edges import PhaseEdges
 from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import TRAINER
@@ -24,10 +24,6 @@ from trainvitals.trainer import ray_job
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
-MOST_EDGES = 100
-"""Beginnings and ends of phases that are reported at once: many steps of a real training."""
-EDGES_PER_SECOND = 20.0
-"""How many may follow: a report is a small file that is written."""
 
 
 class VerlLogger:
@@ -53,7 +49,7 @@ class VerlLogger:
         if ray_job.is_in_actor():
             given.setdefault("role", TRAINER)  # else it would be that of the actor's class, `task_runner_v1`
         self.attachment = Attachment(given, watch=False, stall_after=RL_STALL_SECONDS)
-        self._phases = PhaseEdges(self._note_phase)
+        self._phases = PhaseEdges(self._note_phase, whole=STEP)
         self._watch: Any = None
         """The actor that watches a cluster of several nodes: without a handle Ray would end it."""
         self._begin(config)
@@ -130,43 +126,6 @@ class VerlLogger:
 
         log_to_all.of_trainvitals = original  # type: ignore[attr-defined]
         return log_to_all
-
-
-class PhaseEdges:
-    """In which phase a process is, and how long it has stayed in each at most without entering or leaving one."""
-
-    def __init__(self, note: Callable[[PhaseNote], None]) -> None:
-        self._note = note
-        self._open: list[list[str]] = []
-        """The phases within each other, the innermost last; lists, for a phase may be open twice."""
-        self._since = time.monotonic()
-        self._longest: dict[str, float] = {}
-        self._left = float(MOST_EDGES)
-
-    def enter(self, name: str) -> list[str]:
-        """Returns what `leave` takes."""
-        phase = [name]
-        self._pass([*self._open, phase])
-        return phase
-
-    def leave(self, phase: list[str]) -> None:
-        self._pass([item for item in self._open if item is not phase])
-
-    @property
-    def _name(self) -> str:
-        """Of the innermost phase; a whole step is none."""
-        return next((name for (name,) in reversed(self._open) if name != STEP), "")
-
-    def _pass(self, then: list[list[str]]) -> None:
-        now = time.monotonic()
-        took = now - self._since
-        self._longest[self._name] = max(took, self._longest.get(self._name, 0.0))
-        self._open, self._since = then, now
-        self._left = min(self._left + took * EDGES_PER_SECOND, MOST_EDGES) - 1.0
-        if self._left < 0:
-            self._left = 0.0
-            return
-        self._note(PhaseNote(name=self._name, since=now, longest=self._longest.get(self._name)))
 
 
 def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
