@@ -204,7 +204,7 @@ def _observe(timers: Any) -> None:
 
 
 def _report(change: Callable[[OpenPhases, Any, Any], None], timer: Any, label: Any) -> None:
-    for observer in list(_observers):
+    for observer in _observers:
         try:
             change(observer, timer, label)
         except Exception:  # noqa: BLE001 - a timer or label of another kind; the training comes first
