@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from trainvitals.lab.far import FarSide
 from trainvitals.lab.machines import Machine
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns, open_machines, summarize_trouble
+from trainvitals.views.cli.hosts import wait_for
 
 
 def open_folders(**roots: Path) -> MachineRuns:
@@ -56,7 +58,6 @@ def test_a_run_on_a_shared_file_system_is_one_and_any_of_its_machines_reads_it(t
     make_run(tmp_path / "shared", "one")
     runs = open_folders(gpu1=tmp_path / "shared", gpu2=tmp_path / "shared")
     assert runs.list_keys() == ["gpu1:one"]
-    assert runs.machines_of("gpu1:one") == ["gpu1", "gpu2"]
     runs.machines[0].stop()
     runs.machines[0]._fail(MachineError("switched off"))
     assert runs.open("gpu1:one").names() == ["loss"]
@@ -68,6 +69,25 @@ def test_a_run_on_a_shared_file_system_is_one_and_any_of_its_machines_reads_it(t
         "gpu2 is down: switched off",
     ]
     runs.stop()
+
+
+def test_who_is_waited_for_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "here", "one")
+    may_answer = threading.Event()
+
+    def connect() -> Channel:
+        may_answer.wait()
+        return DirectChannel(FarSide(FolderRuns(tmp_path / "here"), dict))
+
+    runs = MachineRuns([Machine(parse_place("gpu1"), connect, patient=True)])
+    monkeypatch.setattr("trainvitals.lab.machines.SLOW_SECONDS", 0.01)
+    monkeypatch.setattr("trainvitals.views.cli.hosts.print_line", lambda line: (said.append(line), may_answer.set()))
+    said: list[str] = []
+    runs.start()
+    wait_for(runs)
+    runs.stop()
+    assert said == ["waiting for gpu1 to answer"]
+    assert runs.list_keys() == ["gpu1:one"]
 
 
 def test_this_machine_may_be_one_of_them(tmp_path: Path) -> None:

@@ -112,7 +112,6 @@ def test_stall_and_death_of_a_rank_on_another_host_are_told(tmp_path: Path, node
     )
     runs = open_both(root)
     (key,) = wait_until(runs.list_keys, "the run on both machines")
-    assert runs.machines_of(key) == ["node1", "node2"]
 
     def row() -> Any:
         return list_json(runs, [key])[0]

@@ -152,10 +152,6 @@ class MachineRuns:
         chosen = next((item for item in seen if item.machine.state.word == "up"), seen[0])
         return chosen.machine.open(chosen.key)
 
-    def machines_of(self, key: str) -> list[str]:
-        """Who sees the run."""
-        return [item.machine.name for item in self._find(key)]
-
     def _entry(self, key: str) -> Entry:
         for item in self._find(key):
             entry = item.machine.entries.get(item.key)

@@ -73,8 +73,19 @@ def open_elsewhere(arguments: argparse.Namespace, settings: Settings) -> Runs:
     machines = find_machines(arguments, settings, patient=True)
     if machines is None:  # `--host local`
         raise UsageError("--host local is what is read without --host")
-    machines.wait()
+    wait_for(machines)
     return machines
+
+
+def wait_for(machines: MachineRuns) -> None:
+    """For who prints something once: until each has answered or is known not to, which is said if it takes long."""
+    from trainvitals.lab.machines import SLOW_SECONDS
+
+    machines.wait(SLOW_SECONDS)
+    late = [machine.name for machine in machines.machines if not machine.wait(0)]
+    if late:
+        print_line(f"waiting for {', '.join(late)} to answer")
+        machines.wait()
 
 
 def open_far_runs(

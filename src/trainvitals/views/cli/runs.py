@@ -33,6 +33,7 @@ from trainvitals.views.cli.hosts import (
     is_elsewhere,
     open_elsewhere,
     print_trouble,
+    wait_for,
 )
 from trainvitals.views.cli.terminal import (
     SEVERITY_STYLES,
@@ -91,7 +92,7 @@ def _print_list(arguments: argparse.Namespace) -> int:
         raise UsageError(error.message, hint=error.hint) from error
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
     if machines is not None:
-        machines.wait()
+        wait_for(machines)
         print_trouble(machines)
     keys = runs.list_keys()
     keys.reverse()
