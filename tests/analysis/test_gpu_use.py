@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from trainvitals.analysis.gpu_use import GpuUses, parse_uses
+from trainvitals.analysis.gpu_use import GpuUses, parse_energy, parse_uses
 
 LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100"}
 
@@ -71,3 +71,11 @@ def test_a_gpu_without_a_uuid_is_found_again_by_its_index() -> None:
     again = GpuUses(parse_uses(json.loads(json.dumps(use.as_json()))))
     again.add({"gpu_index": 1}, {"utilization_percent": 20.0}, 0.0)
     assert again.as_json()["1"]["utilization_percent_mean"] == 15.0 and len(again.as_json()) == 1
+
+
+def test_the_energy_of_a_run_is_that_of_the_gpus_it_holds() -> None:
+    kept = {f"GPU-{number}": {"energy_used_joules": 10.0**number} for number in range(4)}
+    assert parse_energy(kept, ("GPU-1", "GPU-3")) == 1010.0
+    assert parse_energy(kept, None) == 1111.0  # nobody knows which
+    assert parse_energy(kept, ()) is None
+    assert parse_energy({"0": {"energy_used_joules": 5.0, "simulated": True}}, ()) == 5.0

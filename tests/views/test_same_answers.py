@@ -59,7 +59,11 @@ def status_of(last: float | str = 0.25, attempt: int = 1, **ranks: int) -> dict[
         "attempt": attempt,
         "ranks": {name.strip("_"): {"step": step} for name, step in steps.items()},
         "summary": {"train/loss": {"last": last, "last_step": STEPS - 1, "count": STEPS}},
-        "gpu_summary": {"GPU-1": {"gpu_index": 0, "energy_used_joules": 7200.0}},
+        "held_gpus": ["GPU-1"],
+        "gpu_summary": {
+            "GPU-1": {"gpu_index": 0, "energy_used_joules": 7200.0},
+            "GPU-2": {"gpu_index": 1, "energy_used_joules": 1e6},  # somebody else's
+        },
     }
 
 

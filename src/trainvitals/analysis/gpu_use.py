@@ -6,7 +6,7 @@ view reads what the agent kept, or the recorded series where there is no such re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class GpuUse:
     days: GpuDays = field(default_factory=GpuDays)
     idle_percent: float = IDLE_PERCENT
     """Of utilization, below which it is idle."""
+    is_own: bool = True
+    """Whether it is the run's: the others of its host are measured too, and their energy is somebody else's."""
 
     def add(self, values: Mapping[str, Any], moment: float | None) -> None:
         """Take in one sample of the time `moment`; values that are missing or not finite numbers are not counted."""
@@ -107,16 +109,21 @@ def parse_use(key: str, kept: Mapping[str, Any], host: object = None, idle_perce
     return use
 
 
+def is_own(key: str, about: Mapping[str, Any], own: Collection[str] | None) -> bool:
+    """Whether a GPU is the run's, whose own are `own` if that is known. One that does not exist is nobody else's."""
+    return own is None or bool(about.get("simulated")) or key in own or about.get("mig_parent") in own
+
+
 def parse_uses(summary: object, host: object = None, idle_percent: float = IDLE_PERCENT) -> list[GpuUse]:
     """The GPUs in the `gpu_summary` of a status file."""
     kept = summary.items() if isinstance(summary, Mapping) else ()
     return [parse_use(str(key), item, host, idle_percent) for key, item in kept if isinstance(item, Mapping)]
 
 
-def parse_energy(summary: object) -> float | None:
-    """Joules of all GPUs in the `gpu_summary` of a status file, for lists of many runs; None if none reported any."""
-    kept = summary.values() if isinstance(summary, Mapping) else ()
-    found = (finite(item.get(_ENERGY_KEYS[0])) for item in kept if isinstance(item, Mapping))
+def parse_energy(summary: Mapping[str, Mapping[str, Any]], own: Collection[str] | None) -> float | None:
+    """Joules of the run's own GPUs in the `gpu_summary` of a status file, for lists of many runs; None if none reported
+    any."""
+    found = (finite(kept.get(_ENERGY_KEYS[0])) for key, kept in summary.items() if is_own(key, kept, own))
     known = [joules for joules in found if joules is not None]
     return sum(known) if known else None
 
@@ -149,6 +156,6 @@ class GpuUses:
 
 
 def total_energy(uses: Iterable[GpuUse]) -> float | None:
-    """Joules of all GPUs together; None if none reported any."""
-    known = [use.energy.joules for use in uses if use.energy.joules is not None]
+    """Joules of the run's own GPUs together; None if none reported any."""
+    known = [use.energy.joules for use in uses if use.is_own and use.energy.joules is not None]
     return sum(known) if known else None

@@ -147,6 +147,11 @@ class Status(Caused):
     dropped_lines: int = entry(whole, 0)
 
     @property
+    def own_gpus(self) -> tuple[str, ...] | None:
+        """The GPUs of the run on this host: those that it holds, else all that it can use; None if neither is known."""
+        return self.held_gpus if self.held_gpus is not None else self.visible_gpus
+
+    @property
     def is_over(self) -> bool:
         return self.state in ENDED
 

@@ -309,9 +309,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _held_gpus(statuses: Sequence[Status]) -> frozenset[str] | None:
     """The GPUs that the run held; None if its agents did not report them."""
-    held = [status.held_gpus for status in statuses if status.held_gpus is not None]
-    visible = [status.visible_gpus for status in statuses if status.visible_gpus is not None]
-    known = held or visible
+    known = [status.own_gpus for status in statuses if status.own_gpus is not None]
     return frozenset(uuid for uuids in known for uuid in uuids) if known else None
 
 

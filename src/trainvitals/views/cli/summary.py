@@ -99,7 +99,7 @@ class RunSummary:
 
     @property
     def energy_joules(self) -> float | None:
-        """Of all GPUs together; None if none reported any."""
+        """Of its own GPUs together; None if none reported any."""
         return total_energy(self.gpus)
 
 
@@ -344,7 +344,7 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
     if summary.ranks:
         lines.append(("ranks", format_ranks(summary.ranks, summary.info.status)))
     if summary.energy_joules is not None:
-        simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus) else ""
+        simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus if gpu.is_own) else ""
         lines.append(("energy", f"{quantities.format_energy(summary.energy_joules)}{simulated}"))
     if summary.findings:
         lines += _label("found", _format_findings(summary, paint))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trainvitals.analysis.energy import Energy
-from trainvitals.analysis.gpu_use import METRICS, GpuUse, parse_uses
+from trainvitals.analysis.gpu_use import METRICS, GpuUse, is_own, parse_uses
 from trainvitals.analysis.spread import spread_of
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.status import Status
@@ -18,7 +19,21 @@ def read_gpus(reader: Reader, statuses: Sequence[Status]) -> list[GpuUse]:
     # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
     if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
         found = _read_series(reader)
+    for use in found:
+        use.is_own = _is_own(use.labels, statuses)
     return sorted(found, key=lambda use: use.order)
+
+
+def own_labels(reader: Reader) -> list[dict[str, Any]]:
+    """Of the run's own GPUs."""
+    statuses = reader.statuses()
+    return [labels for labels in reader.labels("gpu") if _is_own(labels, statuses)]
+
+
+def _is_own(labels: Mapping[str, Any], statuses: Sequence[Status]) -> bool:
+    host = labels.get("host")
+    known = [status.own_gpus for status in statuses if host is None or status.host == host]
+    return not known or any(is_own(gpu_key(labels), labels, own) for own in known)
 
 
 def is_of_many_hosts(gpus: Sequence[GpuUse]) -> bool:

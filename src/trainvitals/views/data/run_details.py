@@ -25,6 +25,7 @@ from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
+from trainvitals.views.data.gpus import own_labels
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.patches import describe_patch
@@ -173,7 +174,7 @@ def describe_cost(
     reader: Reader, row: ListedRun, prices: Prices, latest: Mapping[str, float], seconds_left: float | None = None
 ) -> CostJson | None:
     """What the run cost so far and what follows from it; None without a price."""
-    names = [str(labels.get("gpu_name") or "") for labels in reader.labels("gpu")]
+    names = [str(labels.get("gpu_name") or "") for labels in own_labels(reader)]
     cost = find_cost(prices, names, row.seconds(), row.energy_joules)
     if cost is None:
         return None
@@ -184,9 +185,9 @@ def describe_cost(
 
 
 def _gpu_seconds(reader: Reader, row: ListedRun) -> float | None:
-    """GPUs times the time of the run; None without GPUs or a known end."""
+    """Its own GPUs times the time of the run; None without GPUs or a known end."""
     seconds = row.seconds()
-    count = len(reader.labels("gpu"))
+    count = len(own_labels(reader))
     return seconds * count if seconds is not None and count else None
 
 

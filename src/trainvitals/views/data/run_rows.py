@@ -52,7 +52,7 @@ class ListedRun:
     last_values: Mapping[str, float]
     """The last value of each training metric, under the name that was logged."""
     energy_joules: float | None
-    """Of all GPUs together, as the agents counted it."""
+    """Of its own GPUs together, as the agents counted it."""
     firing: Sequence[AlertRow] = ()
     """The alerts that fire now, the worst first, without those that are silenced."""
     fired: Fired = NOTHING_FIRED
@@ -165,7 +165,7 @@ def make_row(
     now = time.time()
     is_judged = findings is not None and findings.attempt == info.attempt and not info.is_live
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
-    reported = [parse_energy(status.gpu_summary) for status in statuses]
+    reported = [parse_energy(status.gpu_summary, status.own_gpus) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
     return ListedRun(
         key=key,
