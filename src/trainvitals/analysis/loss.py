@@ -240,6 +240,8 @@ def _find_plateau(loss: Curve, small: float) -> tuple[int, float, float] | None:
     """Where the loss ceased to fall, its level there and later, if that is half of the run or more."""
     x, y = thin(loss.x, loss.y, 200)
     begin, middle = (int(np.searchsorted(x, x[0] + (x[-1] - x[0]) * share)) for share in (0.4, 0.6))
+    if begin == middle:
+        return None  # nothing was logged there
     # Medians, not the best: of more values the best of the noise is always better.
     before = float(np.median(y[begin:middle]))
     later = [float(np.median(part)) for part in np.array_split(y[middle:], 2)]
