@@ -1,5 +1,4 @@
-"""Filters of `wandb.Api().runs(filters=…)`: MongoDB's words, as W&B documents them.
-Tested in tests/trackers/intake/test_wandb.py."""
+"""Filters of `wandb.Api().runs(filters=…)`: MongoDB's words, as W&B documents them."""
 
 from __future__ import annotations
 
@@ -19,6 +18,8 @@ _FIELDS = {
 }
 """As a filter spells it: as an answer does."""
 LONGEST_PATTERN = 200
+DEEPEST = 20
+"""Filters within filters."""
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": lambda found, wanted: _equals(found, wanted),
@@ -37,13 +38,15 @@ class BadFilter(ValueError):
     """A filter that is not understood."""
 
 
-def holds(filters: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+def holds(filters: Mapping[str, Any], run: Mapping[str, Any], depth: int = 0) -> bool:
     """Whether a run, as it is answered, is one of those. Raises BadFilter."""
+    if depth > DEEPEST:
+        raise BadFilter(f"filters: nested more than {DEEPEST} deep")
     for key, wanted in filters.items():
         if key in ("$and", "$or", "$nor"):
             if not isinstance(wanted, list) or not all(isinstance(item, dict) for item in wanted):
                 raise BadFilter(f"filters: {key} takes a list of filters")
-            found = [holds(item, run) for item in wanted]
+            found = [holds(item, run, depth + 1) for item in wanted]
             if not {"$and": all(found), "$or": any(found), "$nor": not any(found)}[key]:
                 return False
         elif key.startswith("$"):
