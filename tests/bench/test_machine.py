@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
-from trainvitals.bench.machine import add_energy, describe_machine, explain
+import pytest
+
+from trainvitals.bench.machine import add_energy, describe_machine, explain, read_hardware
 from trainvitals.journal.documents.benchmark import UNAVAILABLE, Latency, MeasuredVariant
+from trainvitals.journal.reader import RunReader
 
 QUIET = MeasuredVariant(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
 NOISY = MeasuredVariant(variant="int8", threads=1, latency=Latency(calls=2000, median=1.0, outliers=40, steady=True))
@@ -36,6 +40,16 @@ def test_energy_is_power_by_throughput_of_a_model_that_had_the_gpu_alone() -> No
     assert [row.joules_per_item for row in add_energy([timed, timed], "cuda", seen)] == [None, None]
     assert add_energy([timed], "cpu", seen)[0].joules_per_item is None
     assert add_energy([timed], "cuda", {})[0].joules_per_item is None
+
+
+@pytest.mark.parametrize(("gpus", "watts"), [(0, None), (1, 200.0), (2, None)])
+def test_power_is_that_of_the_only_gpu(tmp_path: Path, gpus: int, watts: float | None) -> None:
+    with open(tmp_path / "gpu_metrics_20260101_000000.jsonl", "w", encoding="utf-8") as file:
+        for second, power in enumerate((150.0, 250.0)):
+            for index in range(gpus):
+                about = {"gpu_index": index, "gpu_uuid": f"GPU-{index}", "power_draw_watts": power}
+                file.write(json.dumps({"timestamp": f"2026-01-01T00:00:0{second}.000Z", **about}) + "\n")
+    assert read_hardware(RunReader(tmp_path)).get("gpu_watts") == watts
 
 
 def test_drift_and_a_warm_up_without_end_are_reported() -> None:

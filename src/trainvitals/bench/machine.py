@@ -76,7 +76,8 @@ _GROWN: Mapping[str, tuple[str, ...]] = {
 
 def read_hardware(reader: Reader) -> dict[str, float]:
     """What the agent wrote into a run: the highest load and steal, the increase of throttled time, and the mean power
-    of all GPUs. What was not measured is missing."""
+    of the GPU if it is the only one: of several, nobody knows here which the model was on. What was not measured is
+    missing."""
     found: dict[str, float] = {}
     for table, names in _HIGHEST.items():
         for series in reader.series(names, table=table, x="time"):
@@ -85,8 +86,8 @@ def read_hardware(reader: Reader) -> dict[str, float]:
         for series in reader.series(names, table=table, x="time"):
             name = "throttle_seconds" if table == "gpu" else series.name
             found[name] = found.get(name, 0.0) + float(series.y[-1] - series.y[0])
-    powers = [float(np.nanmean(series.y)) for series in reader.series(["power_draw_watts"], table="gpu", x="time")]
-    return found | ({"gpu_watts": sum(powers)} if powers else {})
+    powers = list(reader.series(["power_draw_watts"], table="gpu", x="time"))
+    return found | ({"gpu_watts": float(np.nanmean(powers[0].y))} if len(powers) == 1 else {})
 
 
 def add_energy(rows: list[MeasuredVariant], device: str, seen: Mapping[str, float]) -> list[MeasuredVariant]:
