@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE, wait_until
 
+from trainvitals.protobuf import Malformed
 from trainvitals.sources import kubelet as kubelet_source
 from trainvitals.sources.kubelet import GivenDevice, Kubelet, ask, find_gpus, parse_devices
-from trainvitals.trackers.protobuf import Malformed
 
 HARDWARE = {
     "nvidia": {

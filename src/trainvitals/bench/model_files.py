@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.protobuf import BYTES, VARINT, find_fields
 from trainvitals.varints import read_varint
 
 MOST_HEADER = 100 << 20
@@ -201,8 +202,6 @@ _ONNX_TYPES = {
 }
 _GRAPH, _INITIALIZER, _DIMS, _DATA_TYPE = 7, 5, 1, 2
 """Fields of ModelProto, GraphProto and TensorProto."""
-_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
-"""How Protobuf writes a field."""
 
 
 def _read_onnx(path: Path) -> ModelSize:
@@ -221,10 +220,10 @@ def _read_onnx(path: Path) -> ModelSize:
 
 def _read_initializer(data: mmap.mmap, begin: int, end: int) -> tuple[int, tuple[str, int]]:
     count, kind = 1, 0
-    for field, wire, value, stop in _fields(data, begin, end):
-        if field == _DIMS and wire == _VARINT:
+    for field, wire, value, stop in find_fields(data, begin, end):
+        if field == _DIMS and wire == VARINT:
             count *= value
-        elif field == _DIMS and wire == _BYTES:
+        elif field == _DIMS and wire == BYTES:
             while value < stop:
                 size, value = read_varint(data, value)
                 count *= size
@@ -235,29 +234,9 @@ def _read_initializer(data: mmap.mmap, begin: int, end: int) -> tuple[int, tuple
 
 def _parts(data: mmap.mmap, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
     """Where the messages of this field begin and end."""
-    for field, wire, value, stop in _fields(data, begin, end):
-        if field == wanted and wire == _BYTES:
+    for field, wire, value, stop in find_fields(data, begin, end):
+        if field == wanted and wire == BYTES:
             yield value, stop
-
-
-def _fields(data: mmap.mmap, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, kind, and the value of a number or the place of the bytes, with the end of them."""
-    while place < end:
-        key, place = read_varint(data, place)
-        field, wire = key >> 3, key & 7
-        value = place
-        if wire == _VARINT:
-            value, place = read_varint(data, place)
-        elif wire == _BYTES:
-            length, value = read_varint(data, place)
-            place = value + length
-        elif wire in (_FIXED_32, _FIXED_64):
-            place += 4 if wire == _FIXED_32 else 8
-        else:
-            raise ValueError(f"a field of unknown kind {wire}")
-        if place > end:
-            raise EOFError("it ends too early")
-        yield field, wire, value, place
 
 
 # -- GGUF

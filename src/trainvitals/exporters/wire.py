@@ -1,4 +1,4 @@
-"""Prometheus' protobuf, written by hand: its smallest parts, and the page with native histograms.
+"""Prometheus' protobuf, written by hand: the page with native histograms.
 
 The messages are a few small structures (io.prometheus.client of https://github.com/prometheus/client_model, and those
 of `write_messages`), not worth a library: prometheus-client writes neither.
@@ -7,30 +7,14 @@ Tested in tests/exporters/test_remote_write.py and tests/exporters/test_page.py.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters.labels import text_of
+from trainvitals.protobuf import double, field, number
 from trainvitals.varints import varint
-
-
-def field(place: int, data: bytes) -> bytes:
-    """A message or text in its place."""
-    return varint(place << 3 | 2) + varint(len(data)) + data
-
-
-def number(place: int, value: int) -> bytes:
-    """A whole number, not negative."""
-    return varint(place << 3) + varint(value)
-
-
-def double(place: int, value: float) -> bytes:
-    """A number with a fraction."""
-    return varint(place << 3 | 1) + struct.pack("<d", value)
-
 
 _TYPES = {"counter": 0, "gauge": 1, "info": 1, "stateset": 1, "summary": 2, "unknown": 3, "histogram": 4}
 _ENDINGS = {"counter": "_total", "info": "_info"}

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from prometheus_client.samples import Exemplar, NativeHistogram
 
-from trainvitals.exporters.wire import double, field, native_histogram, number
+from trainvitals.exporters.wire import native_histogram
+from trainvitals.protobuf import double, field, find_fields, number
 from trainvitals.varints import read_varint, varint
 
 _STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
@@ -171,7 +172,7 @@ def _value(value: float | None) -> bytes:
 
 
 def _time(moment_ms: int) -> bytes:
-    return number(2, moment_ms & 0xFFFFFFFFFFFFFFFF)
+    return number(2, moment_ms)
 
 
 def _exemplar(example: Exemplar, symbols: _Symbols, moment_ms: int) -> bytes:
@@ -187,22 +188,10 @@ def _histogram(found: NativeHistogram, moment_ms: int) -> bytes:
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """(number, all of it, contents) of each field."""
-    place = 0
-    while place < len(data):
-        begin = place
-        key, place = read_varint(data, place)
-        kind = key & 7
-        inside = place
-        if kind == 0:
-            _, place = read_varint(data, place)
-        elif kind == 1:
-            place += 8
-        elif kind == 2:
-            size, inside = read_varint(data, place)
-            place = inside + size
-        else:
-            raise ValueError(f"a field of kind {kind}")
-        yield key >> 3, data[begin:place], data[inside:place]
+    begin = 0
+    for place, _, inside, stop in find_fields(data, 0, len(data)):
+        yield place, data[begin:stop], data[inside:stop]
+        begin = stop
 
 
 def _without(unwanted: int, message: bytes) -> bytes:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.newest import Value
+from trainvitals.protobuf import BYTES, Malformed, as_bytes, read_fields
 from trainvitals.sources import described_gpus
-from trainvitals.trackers.protobuf import BYTES, Malformed, as_bytes, read_fields
 
 LIST = "/v1.PodResourcesLister/List"
 INTERVAL_SECONDS = 10.0

@@ -24,8 +24,8 @@ from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import NONFINITE
 from trainvitals.journal.media import MOST_FILE_BYTES
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
-from trainvitals.trackers.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
 from trainvitals.trackers.run_writing import NO_TIME, About
 from trainvitals.trackers.wandb_conventions import SEVERITIES, find_framework_step, list_files
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from trainvitals.journal.encoding import spell_all
-from trainvitals.trackers.protobuf import (
+from trainvitals.protobuf import (
     FIXED64,
     Malformed,
     Value,
@@ -60,10 +60,8 @@ class MediumFound:
 class Event:
     """One event."""
 
-    wall_time: float | None = None
     step: int = 0
     is_session_start: bool = False
-    is_version: bool = False
     scalars: dict[str, float] = field(default_factory=dict)
     repeated: list[tuple[str, float]] = field(default_factory=list)
     """Scalars whose tag came before in the same event."""
@@ -81,13 +79,9 @@ def parse_event(payload: bytes, plugins: dict[str, str]) -> Event:
     """The event; `plugins` remembers what each tag is for, which need not be said again. Raises Malformed."""
     event = Event()
     summaries = 0
-    for number, kind, value, start in read_fields(payload):
-        if number == 1 and kind == FIXED64:
-            event.wall_time = as_double(value)
-        elif number == 2:
+    for number, _, value, start in read_fields(payload):
+        if number == 2:
             event.step = signed(as_int(value))
-        elif number == 3:
-            event.is_version = True
         elif number == 5:
             summaries += 1
             _parse_summary(as_bytes(value), start, event, plugins)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.protobuf import Malformed
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd
-from trainvitals.trackers.protobuf import Malformed
 from trainvitals.trackers.run_writing import NO_TIME, About
 from trainvitals.trackers.tensorboard.events import Event, parse_event
 from trainvitals.trackers.tensorboard.framing import (

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainvitals.journal.histograms import Histogram
+from trainvitals.protobuf import double, field, number
 from trainvitals.trackers.tensorboard.framing import encode_record
 
 SUCCESS, FAILURE, RUNNING = 1, 2, 3
@@ -25,35 +26,13 @@ _STRING = 7
 _RGB = 3
 
 
-# -- protocol buffers
-
-
-def _varint(value: int) -> bytes:
-    value &= 0xFFFFFFFFFFFFFFFF
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _field(number: int, data: bytes | str) -> bytes:
-    content = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _whole(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
-
-
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value)
+def _text(place: int, words: str) -> bytes:
+    return field(place, words.encode("utf-8", "backslashreplace"))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _tag(name: str) -> bytes:
-    return _field(1, name)
+    return _text(1, name)
 
 
 # -- values of a summary
@@ -65,7 +44,7 @@ def encode_scalar(tag: str, value: float) -> bytes:
         packed = struct.pack("<f", value)
     except OverflowError:  # beyond what 32 bits hold
         packed = struct.pack("<f", math.copysign(math.inf, value))
-    return _field(1, _tag(tag) + b"\x15" + packed)
+    return field(1, _tag(tag) + b"\x15" + packed)
 
 
 def encode_histogram(tag: str, histogram: Histogram) -> bytes:
@@ -77,22 +56,22 @@ def encode_histogram(tag: str, histogram: Histogram) -> bytes:
     total = sum(middle * count for middle, count in zip(middles, counts, strict=True))
     squares = sum(middle * middle * count for middle, count in zip(middles, counts, strict=True))
     content = (
-        _double(1, low)
-        + _double(2, high)
-        + _double(3, float(sum(counts)))
-        + _double(4, total)
-        + _double(5, squares)
-        + _field(6, struct.pack(f"<{len(edges)}d", *edges))
-        + _field(7, struct.pack(f"<{len(counts)}d", *counts))
+        double(1, low)
+        + double(2, high)
+        + double(3, float(sum(counts)))
+        + double(4, total)
+        + double(5, squares)
+        + field(6, struct.pack(f"<{len(edges)}d", *edges))
+        + field(7, struct.pack(f"<{len(counts)}d", *counts))
     )
-    return _field(1, _tag(tag) + _field(5, content))
+    return field(1, _tag(tag) + field(5, content))
 
 
 def encode_image(tag: str, data: bytes) -> bytes:
     """The bytes of a picture's file, shown under Images."""
     width, height = measure_png(data) or (0, 0)
-    content = _whole(1, height) + _whole(2, width) + _whole(3, _RGB) + _field(4, data)
-    return _field(1, _tag(tag) + _field(4, content))
+    content = number(1, height) + number(2, width) + number(3, _RGB) + field(4, data)
+    return field(1, _tag(tag) + field(4, content))
 
 
 def measure_png(data: bytes) -> tuple[int, int] | None:
@@ -105,32 +84,32 @@ def measure_png(data: bytes) -> tuple[int, int] | None:
 
 def encode_text(tag: str, markdown: str) -> bytes:
     """Markdown, shown under Text."""
-    tensor = _whole(1, _STRING) + _field(2, _field(2, _whole(1, 1))) + _field(8, markdown)
-    return _field(1, _tag(f"{tag}/text_summary") + _field(8, tensor) + _field(9, _field(1, _field(1, "text"))))
+    tensor = number(1, _STRING) + field(2, field(2, number(1, 1))) + _text(8, markdown)
+    return field(1, _tag(f"{tag}/text_summary") + field(8, tensor) + field(9, field(1, _text(1, "text"))))
 
 
 def encode_session_start(values: Mapping[str, object], name: str, started: float) -> bytes:
     """The hyperparameters of the run, shown under HParams: numbers, switches and texts."""
-    entries = b"".join(_field(1, _field(1, key) + _field(2, _encode_value(item))) for key, item in values.items())
-    return _hparams("session_start_info", _field(3, entries + _field(4, name) + _double(5, started)))
+    entries = b"".join(field(1, _text(1, key) + field(2, _encode_value(item))) for key, item in values.items())
+    return _hparams("session_start_info", field(3, entries + _text(4, name) + double(5, started)))
 
 
 def encode_session_end(status: int, ended: float) -> bytes:
     """How that session ended."""
-    return _hparams("session_end_info", _field(4, _whole(1, status) + _double(2, ended)))
+    return _hparams("session_end_info", field(4, number(1, status) + double(2, ended)))
 
 
 def _encode_value(value: object) -> bytes:
     if isinstance(value, bool):
-        return _whole(4, value)
+        return number(4, value)
     if isinstance(value, (int, float)):
-        return _double(2, float(value))
-    return _field(3, str(value))
+        return double(2, float(value))
+    return _text(3, str(value))
 
 
 def _hparams(kind: str, content: bytes) -> bytes:
-    plugin = _field(1, "hparams") + _field(2, _whole(1, 0) + content)
-    return _field(1, _tag(f"_hparams_/{kind}") + _field(9, _field(1, plugin)))
+    plugin = _text(1, "hparams") + field(2, number(1, 0) + content)
+    return field(1, _tag(f"_hparams_/{kind}") + field(9, field(1, plugin)))
 
 
 # -- events
@@ -138,12 +117,12 @@ def _hparams(kind: str, content: bytes) -> bytes:
 
 def encode_event(moment: float, step: int, values: Iterable[bytes]) -> bytes:
     """One record with all these values of one step."""
-    return encode_record(_double(1, moment) + _whole(2, step) + _field(5, b"".join(values)))
+    return encode_record(double(1, moment) + number(2, step) + field(5, b"".join(values)))
 
 
 def encode_restart(moment: float, step: int) -> bytes:
     """The program continues from this step: TensorBoard drops what it has of later steps, from an earlier try."""
-    return encode_record(_double(1, moment) + _whole(2, step) + _field(7, _whole(1, 1)))
+    return encode_record(double(1, moment) + number(2, step) + field(7, number(1, 1)))
 
 
 def new_event_file(folder: Path, host: str, moment: float | None = None) -> Path:
@@ -154,5 +133,5 @@ def new_event_file(folder: Path, host: str, moment: float | None = None) -> Path
     while f"{second:010d}" in taken:
         second += 1
     path = folder / f"events.out.tfevents.{second:010d}.{host}.{os.getpid()}.0"
-    path.write_bytes(encode_record(_double(1, moment) + _field(3, "brain.Event:2")))
+    path.write_bytes(encode_record(double(1, moment) + _text(3, "brain.Event:2")))
     return path

@@ -8,7 +8,18 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.trackers.protobuf import Malformed, as_bytes, as_double, as_int, as_text, read_fields, signed
+from trainvitals.protobuf import (
+    Malformed,
+    as_bytes,
+    as_double,
+    as_int,
+    as_text,
+    double,
+    field,
+    number,
+    read_fields,
+    signed,
+)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
@@ -25,12 +36,19 @@ def test_texts_and_doubles_are_what_was_encoded(values: dict[str, float]) -> Non
     message = Struct()
     message.update(values)
     found = {}
-    for number, _, entry, place in read_fields(message.SerializeToString()):
-        assert number == 1 and place > 0
+    for outer, _, entry, place in read_fields(message.SerializeToString()):
+        assert outer == 1 and place > 0
         pair = {inner: item for inner, _, item, _ in read_fields(as_bytes(entry))}
         ((_, _, double, _),) = read_fields(as_bytes(pair[2]))
         found[as_text(pair.get(1, b""))] = as_double(double)
     assert found == values
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text())
+def test_what_is_written_is_read_by_others(whole: int, real: float, text: str) -> None:
+    assert Timestamp.FromString(number(1, whole)).seconds == whole
+    value = Struct.FromString(field(1, field(1, text.encode()) + field(2, double(2, real))))
+    assert dict(value) == {text: real}
 
 
 @given(st.binary(max_size=200))
