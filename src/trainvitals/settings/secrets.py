@@ -40,28 +40,24 @@ def _parse_secret(value: object) -> str:
 SECRET: Kind[str] = Kind(_EXPECTED, _parse_secret)
 
 
-def _parse_target(value: object) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    if is_reference(text):
-        return _parse_secret(text)
-    if not re.match(r"https?://[^\s/@]+(?:[/?]|$)", text) or _holds_secret(text):
-        raise ValueError(f"an address http://... or https://... (with a password in it: {_EXPECTED})")
-    return text
+def _address(pattern: str, such_as: str) -> Callable[[object], str]:
+    """An address without a password in it, or a reference to one."""
+
+    def parse(value: object) -> str:
+        text = value.strip() if isinstance(value, str) else ""
+        if is_reference(text):
+            return _parse_secret(text)
+        if not re.match(pattern, text) or _holds_secret(text):
+            raise ValueError(f"an address {such_as} (with a password in it: {_EXPECTED})")
+        return text
+
+    return parse
 
 
-TARGET: Kind[str] = Kind("address", _parse_target)
+TARGET: Kind[str] = Kind("address", _address(r"https?://[^\s/@]+(?:[/?]|$)", "http://... or https://..."))
 
 
-def _parse_store(value: object) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    if is_reference(text):
-        return _parse_secret(text)
-    if not re.match(r"clickhouses?://[^\s/]+(?:/|$)", text) or _holds_secret(text):
-        raise ValueError(f"an address clickhouse://HOST:8123/DATABASE (with a password in it: {_EXPECTED})")
-    return text
-
-
-STORE: Kind[str] = Kind("address", _parse_store)
+STORE: Kind[str] = Kind("address", _address(r"clickhouses?://[^\s/]+(?:/|$)", "clickhouse://HOST:8123/DATABASE"))
 
 
 def _parse_tracking_uri(value: object) -> str:
@@ -75,7 +71,7 @@ def _parse_tracking_uri(value: object) -> str:
     folder = text.removeprefix("file://")
     if folder and (folder != text or not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text)):
         return str(Path(folder).expanduser().absolute())
-    return _parse_target(text)
+    return TARGET.parse(text)
 
 
 TRACKING_URI: Kind[str] = Kind("address or folder", _parse_tracking_uri)
