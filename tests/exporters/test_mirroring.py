@@ -12,13 +12,13 @@ from trainvitals.exporters.mirroring import (
     MirrorBusy,
     MirrorState,
     RunNews,
-    flatten,
     read_numbers,
     read_step,
     read_subject,
     read_time,
 )
 from trainvitals.exporters.rows import RunRow
+from trainvitals.journal.flat_config import flatten
 
 
 def test_rows_that_were_saved_as_written_are_not_new_for_the_next_process(tmp_path: Path) -> None:

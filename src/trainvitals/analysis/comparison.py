@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.chance import ROUNDING, detrended_size, t_confidence
-from trainvitals.analysis.flat_config import flatten
 from trainvitals.analysis.metric_sense import Direction, better, is_share
 from trainvitals.analysis.robust import FLOOR
 from trainvitals.analysis.wording import count_of, percent
+from trainvitals.journal.flat_config import flatten
 
 Floats = NDArray[np.float64]
 XY = tuple[Floats, Floats]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,15 +158,3 @@ def read_subject(row: RunRow, between: str = "") -> str:
         labels = (str(value) for key, value in row.values.items() if key != "timestamp" and isinstance(value, str))
         return ".".join(labels)
     return ""
-
-
-def flatten(config: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dots in its keys."""
-    found: dict[str, Any] = {}
-    for key, value in (config or {}).items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            found |= flatten(value, f"{name}.")
-        else:
-            found[name] = value
-    return found

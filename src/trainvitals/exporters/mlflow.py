@@ -30,7 +30,6 @@ from trainvitals.exporters.mirrored_media import MediaNews
 from trainvitals.exporters.mirroring import (
     MirrorState,
     RunNews,
-    flatten,
     read_numbers,
     read_step,
     read_subject,
@@ -41,6 +40,7 @@ from trainvitals.exporters.rows import RowsRefused, RunDescription, RunEnd, RunR
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time, spell
+from trainvitals.journal.flat_config import flatten
 from trainvitals.journal.media import read_media
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
@@ -343,7 +343,7 @@ class MlflowMirror:
     def _log_parameters(self, about: RunFile) -> None:
         sent: dict[str, str] = self._opened.values.setdefault("parameters", {})
         new = {}
-        for key, value in flatten(about.config).items():
+        for key, value in flatten(about.config or {}).items():
             text = value if isinstance(value, str) else json.dumps(value, default=str)
             if key not in sent:
                 new[key] = text

@@ -18,7 +18,6 @@ from trainvitals.exporters.mirrored_media import MediaNews, MirroredMedium
 from trainvitals.exporters.mirroring import (
     MirrorState,
     RunNews,
-    flatten,
     read_numbers,
     read_step,
     read_subject,
@@ -29,6 +28,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.flat_config import flatten
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import IN_PLACE
 from trainvitals.trackers.tensorboard import writing
@@ -141,11 +141,11 @@ class TensorBoardMirror:
         if self._state.values.get("described") == described:
             return
         self._state.values["described"] = described
-        config = {key: item for key, item in flatten(about.config).items() if _is_plain(item)}
+        config = {key: item for key, item in flatten(about.config or {}).items() if _is_plain(item)}
         values = [writing.encode_text("run", _draw_run(about, self._run.run_id))]
         if config:
             values.append(writing.encode_session_start(config, about.name or self._run.run_id, self._began))
-            values.append(writing.encode_text("config", _draw_table(flatten(about.config))))
+            values.append(writing.encode_text("config", _draw_table(flatten(about.config or {}))))
         if about.notes:
             values.append(writing.encode_text("notes", about.notes))
         self._training.add(self._began, 0, values)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from trainvitals import catalog
 from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
 from trainvitals.alerts.records import current as current_alerts
-from trainvitals.analysis.flat_config import flatten
 from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.analysis.health import Health, format_problems, judge_health
 from trainvitals.errors import RunNotFound, TrainvitalsError
@@ -25,6 +24,7 @@ from trainvitals.journal.documents.findings import Counts, FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.flat_config import flatten
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_listing import MAX_OWN_SECONDS, recall_row
 

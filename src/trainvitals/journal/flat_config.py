@@ -1,5 +1,5 @@
 """A configuration as names and values, for lists and comparisons. Imports nothing heavy.
-Tested in tests/analysis/test_comparison.py."""
+Tested in tests/exporters/test_mirroring.py."""
 
 from __future__ import annotations
 
