@@ -16,6 +16,7 @@ kernel releases it with the process.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -25,9 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from trainvitals.errors import AgentError
 from trainvitals.ownership import explain_foreign_status
@@ -157,18 +158,27 @@ def catches_signal(pid: int, number: int) -> bool:
 # -- files
 
 
-def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` in one step: a reader sees the old or the new content, never half of it."""
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` in one step, once all of it is written: a reader sees the old or the new
+    content, never half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # an error of a full disk does not name the file
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)  # an error of a full disk does not name the file
         raise
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the content of `path` in one step."""
+    with replacing(path, mode) as file:
+        file.write(data)
 
 
 def read_regular(path: Path, most: int, *, own: bool = False) -> bytes:

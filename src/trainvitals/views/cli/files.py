@@ -3,14 +3,13 @@ Tested in tests/views/cli/test_export.py."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.runtime import NO_LINK
+from trainvitals.runtime import replacing
 from trainvitals.views.cli.arguments import UsageError
 from trainvitals.views.cli.terminal import is_terminal
 
@@ -23,19 +22,13 @@ def check_target(output: str, force: bool) -> None:
 
 def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
     """The file appears whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        # In a folder that others may write to, no link of theirs is followed.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(target, 0o666) as file:
             write(file)
-        temporary.replace(target)
     except OSError as error:
         raise TrainvitalsError(
             f"cannot write {target}: {error.strerror or error}", hint="choose another file: -o FILE"
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_file(output: str, content: bytes, *, force: bool) -> None:
