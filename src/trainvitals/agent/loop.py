@@ -27,6 +27,7 @@ from trainvitals.agent.run_context import AgentServices
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.shipping import Shipping
+from trainvitals.agent.timetable import Timetable
 from trainvitals.agent.wanted import combine, find_pages
 from trainvitals.alerts import builtin
 from trainvitals.alerts.environment import process_environment
@@ -128,7 +129,7 @@ class Agent:
         self._written_count = -1
         self._unwritten: set[str] = set()
         self._last_error = ""
-        self._next: dict[str, float] = {}
+        self._timetable = Timetable()
 
     def run(self) -> int:
         """Live until idle or asked to stop. Returns 0, also when another agent is there already."""
@@ -236,13 +237,13 @@ class Agent:
         self._close_past()
         self._forget_over()
         self._meet_demand()
-        if self._is_time("check", CHECK_SECONDS, now):
+        if self._timetable.is_due("check", CHECK_SECONDS, now):
             self._sampler.check()
-        if self._is_time("latest", self._latest_seconds, now):
+        if self._timetable.is_due("latest", self._latest_seconds, now):
             self._write_latest()
-        if self._is_time("export", CHECK_SECONDS, now):
+        if self._timetable.is_due("export", CHECK_SECONDS, now):
             self._export()
-        if self._is_time("touch", TOUCH_SECONDS, now):
+        if self._timetable.is_due("touch", TOUCH_SECONDS, now):
             self._touch()
 
     def _survive(self, error: Exception) -> None:
@@ -252,12 +253,6 @@ class Agent:
 
             self._last_error = text
             self._log.error("the agent's loop failed", error=text, traceback=traceback.format_exc())
-
-    def _is_time(self, what: str, interval: float, now: float) -> bool:
-        if now < self._next.get(what, 0.0):
-            return False
-        self._next[what] = now + interval
-        return True
 
     def _is_idle(self) -> bool:
         sending = still_sending() or self._late_exports.busy or self._shipping.busy

@@ -24,6 +24,7 @@ from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import AgentServices, RunContext
 from trainvitals.agent.run_parts import RunParts
 from trainvitals.agent.stopping import Stopping
+from trainvitals.agent.timetable import Timetable
 from trainvitals.exporters.runs import EndedAt
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestRun
@@ -76,7 +77,7 @@ class WatchedRun:
         self._changes: deque[RegistrationChange] = deque()
         self._listeners: deque[tuple[Callable[[Relay, Listener], None], Listener]] = deque()
         self._leaving = False
-        self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
+        self._timetable = Timetable(health=time.monotonic() + FIRST_HEALTH_SECONDS)
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
 
     @property
@@ -215,7 +216,7 @@ class WatchedRun:
         if self.finishing:
             self._finish()
             return
-        if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
+        if self._timetable.is_due("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
             self._context.log.warning("the run folder was removed, monitoring stopped", folder=str(self.folder))
             self._remove_registrations()
             self.over = True
@@ -234,32 +235,26 @@ class WatchedRun:
             self._end()
             return
         self._write_status(now, force=self._rank_watch.has_news)
-        if self._is_time("console", CONSOLE_SECONDS, now):
+        if self._timetable.is_due("console", CONSOLE_SECONDS, now):
             # Once it is noted where the copy begins: another agent may have to continue there.
             self._parts.consoles.look()
-        if self._is_time("sealing", SEALING_SECONDS, now):
+        if self._timetable.is_due("sealing", SEALING_SECONDS, now):
             self._parts.request_sealing()
 
     def _look_around(self, now: float) -> None:
         """What is due besides the ranks: GPUs, alerts, files, the health of the sources."""
         parts = self._parts
-        if self._is_time("holding", HOLDING_SECONDS, now):
+        if self._timetable.is_due("holding", HOLDING_SECONDS, now):
             parts.look_at_gpus()
         parts.alerting.tick(now, parts.stalls.causes)
         self.firing = parts.alerting.firing()
-        if self._is_time("files", TEND_SECONDS, now):
+        if self._timetable.is_due("files", TEND_SECONDS, now):
             parts.lines.tend()
             parts.look_at_program_files(now)
             self._stopping.look(now)
-        if self._is_time("health", HEALTH_SECONDS, now):
+        if self._timetable.is_due("health", HEALTH_SECONDS, now):
             parts.lines.write_health(self._context.machine.health())
             parts.write_losses()
-
-    def _is_time(self, what: str, interval: float, now: float) -> bool:
-        if now < self._next.get(what, 0.0):
-            return False
-        self._next[what] = now + interval
-        return True
 
     def _follow(self, now: float) -> bool:
         """Read a piece of what the ranks logged. False if they have nothing new."""
