@@ -1,4 +1,4 @@
-"""Limits for connections that occupy the server without sending a request.
+"""How our servers listen, and limits for connections that occupy one without sending a request.
 
 A request whose head never ends costs a descriptor, of which there are about a thousand: before any token is checked,
 half-sent requests could lock everybody out. So a request has to arrive within a time limit, an address gets a share of
@@ -10,11 +10,13 @@ Tested in tests/views/web/test_server.py and tests/fleet/test_serving.py.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainvitals import runtime
@@ -152,3 +154,46 @@ def make_protocol(request_seconds: float = REQUEST_SECONDS, context: ssl.SSLCont
     """A protocol class with a separate list of connections; with a context they speak TLS, in a loop of asyncio."""
     about = {"guests": Guests(), "request_seconds": request_seconds, "context": context}
     return type("Protocol", (GuardedProtocol,), about)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(1024)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def make_server(
+    app: Any,
+    *,
+    grace_seconds: int,
+    idle_seconds: int,
+    request_seconds: float = REQUEST_SECONDS,
+    context: ssl.SSLContext | None = None,
+    lifespan: Literal["auto", "off"] = "auto",
+) -> uvicorn.Server:
+    """A server within these limits. `grace_seconds` are for requests that it still answers when it is to end,
+    `idle_seconds` how long a connection without one is kept."""
+    config = uvicorn.Config(
+        app,
+        # uvloop reads from a connection before the protocol can say that TLS comes first.
+        loop="auto" if context is None else "asyncio",
+        lifespan=lifespan,
+        log_level="warning",
+        access_log=False,  # URLs may contain metric names and, once, a code or the token
+        server_header=False,
+        timeout_graceful_shutdown=grace_seconds,
+        timeout_keep_alive=idle_seconds,
+        http=make_protocol(request_seconds, context),
+        ws="none",
+        backlog=AT_ONCE,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    return uvicorn.Server(config)

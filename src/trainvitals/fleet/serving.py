@@ -46,37 +46,25 @@ class Listening:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; raises TrainvitalsError."""
+    from trainvitals.connections import listen
+
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(1024)
+        return listen(host, port)
     except OSError as error:
         raise TrainvitalsError(
             f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another: --listen ADDRESS, --port N"
         ) from error
-    return made
 
 
 def serve(gateway: Gateway, context: ssl.SSLContext | None, bound: socket.socket) -> None:
     """Until Ctrl-C or SIGTERM, over TLS with a context."""
-    import uvicorn
+    from trainvitals.connections import PIECE_SECONDS, make_server
 
-    from trainvitals.connections import AT_ONCE, PIECE_SECONDS, make_protocol
-
-    config = uvicorn.Config(
+    server = make_server(
         gateway.make_app(),
-        # uvloop reads from a connection before the protocol can say that TLS comes first.
-        loop="auto" if context is None else "asyncio",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=10,  # for what is being written to the engine
-        timeout_keep_alive=75,
-        http=make_protocol(PIECE_SECONDS, context),
-        ws="none",
-        backlog=AT_ONCE,
-        h11_max_incomplete_event_size=64 << 10,
+        grace_seconds=10,  # for what is being written to the engine
+        idle_seconds=75,
+        request_seconds=PIECE_SECONDS,
+        context=context,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    server.run(sockets=[bound])

@@ -75,9 +75,7 @@ def main() -> int:
     lock = runtime.AgentLock(LOCK)
     if not lock.acquire(runtime.CHECKED_SECONDS):
         return 0  # there is one
-    import uvicorn
-
-    from trainvitals.connections import AT_ONCE, PIECE_SECONDS, make_protocol
+    from trainvitals.connections import PIECE_SECONDS, make_server
     from trainvitals.settings import resolve
     from trainvitals.trackers.intake.app import IntakeApp
 
@@ -85,18 +83,7 @@ def main() -> int:
     bound = _bind(before.port if before is not None else 0)
     listener = IntakeAddress(bound.getsockname()[1], before.token if before is not None else secrets.token_urlsafe(24))
     app = IntakeApp(resolve(), ("wandb", "mlflow"), listener.token, programs=True)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        http=make_protocol(PIECE_SECONDS),
-        ws="none",
-        backlog=AT_ONCE,
-        timeout_graceful_shutdown=5,
-    )
-    server = uvicorn.Server(config)
+    server = make_server(app, grace_seconds=5, idle_seconds=5, request_seconds=PIECE_SECONDS, lifespan="off")
     about = {"pid": os.getpid(), **listener._asdict()}
     runtime.write_atomically(runtime.runtime_dir() / FILE, json.dumps(about).encode())
     threading.Thread(target=_end_when_idle, args=(server, app, lock), daemon=True).start()
@@ -106,16 +93,12 @@ def main() -> int:
 
 def _bind(port: int) -> socket.socket:
     """On the port of the process before, where clients may be waiting; on any other if that is taken."""
-    for wanted in (port, 0):
-        bound = socket.socket()
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind(("127.0.0.1", wanted))
-            bound.listen(128)
-            return bound
-        except OSError:
-            bound.close()
-    raise OSError("no port on 127.0.0.1 can be listened on")
+    from trainvitals.connections import listen
+
+    try:
+        return listen("127.0.0.1", port)
+    except OSError:
+        return listen("127.0.0.1", 0)
 
 
 def _end_when_idle(server: object, app: object, lock: runtime.AgentLock) -> None:

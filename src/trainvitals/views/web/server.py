@@ -94,25 +94,20 @@ def _is_free(host: str, port: int) -> bool:
 def _try_bind(host: str, port: int) -> socket.socket | None:
     if port > 65535:
         return None
+    from trainvitals.connections import listen
+
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return listen(host, port)
     except socket.gaierror as error:
         raise TrainvitalsError(
             f"'{host}' is not an address of this machine: {error.strerror}", hint="for example --listen 127.0.0.1"
         ) from error
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind(address)
-        made.listen(512)
     except OSError as error:
-        made.close()
         if error.errno == errno.EADDRINUSE:
             return None
         raise TrainvitalsError(
             f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another with --listen or --port"
         ) from error
-    return made
 
 
 def choose_token(host: str, is_wanted: bool) -> str | None:
@@ -161,9 +156,7 @@ def is_served(host: str, port: int) -> bool:
 
 def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
     """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
-    import uvicorn
-
-    from trainvitals.connections import AT_ONCE, make_protocol
+    from trainvitals.connections import make_server
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.tenants import Tenants
 
@@ -185,19 +178,7 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
         app = Tenants(options.tokens, options.find_runs, make, door, options.audit)
     else:
         app = make(options.runs, door)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,  # URLs may contain metric names and, once, a code or the token
-        server_header=False,
-        timeout_graceful_shutdown=1,  # an open stream never ends by itself
-        timeout_keep_alive=30,
-        http=make_protocol(),
-        ws="none",
-        backlog=AT_ONCE,
-        h11_max_incomplete_event_size=64 << 10,
-    )
-    server = uvicorn.Server(config)
+    server = make_server(app, grace_seconds=1, idle_seconds=30)  # an open stream never ends by itself
     if options.token is not None and not options.has_own_token:
         threading.Thread(target=_keep_token, args=(options.token,), daemon=True).start()
     if until_pid:
