@@ -24,6 +24,10 @@ class IntakeAnswer:
     """Seconds after which a client that sends too much may send again."""
 
 
+class BadFilter(ValueError):
+    """A client asks for runs in words that are not understood."""
+
+
 def refuse_trouble(error: Exception) -> IntakeAnswer:
     """The disk does not take what came. The client is to send it again, for a full disk may have room later."""
     text = str(error)[:500]

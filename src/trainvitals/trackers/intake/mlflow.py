@@ -17,9 +17,7 @@ from trainvitals.trackers.intake.mlflow_documents import RequestRefused, Routes,
 from trainvitals.trackers.intake.mlflow_experiments import MlflowExperiments
 from trainvitals.trackers.intake.mlflow_models import MlflowModels, split_route
 from trainvitals.trackers.intake.mlflow_runs import MlflowRuns
-from trainvitals.trackers.intake.mlflow_search import BadFilter
 from trainvitals.trackers.intake.runs import IntakeRuns
-from trainvitals.trackers.intake.uploads import BadName
 
 _OPTIONAL = frozenset({"mlflow/server-info"})
 """What clients of 3.x ask and do without."""
@@ -59,7 +57,7 @@ class Mlflow:
             return invalid("the body is not JSON").answer
         except RequestRefused as refused:
             return refused.answer
-        except (BadFilter, BadName, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:  # a bad filter, or a bad name of a file, among them
             return invalid(str(error)[:500]).answer
         except (JournalError, OSError) as error:
             return refuse_trouble(error)

@@ -211,17 +211,16 @@ class MlflowRuns:
         return {}
 
     def _log_inputs(self, given: Given) -> Any:
-        with hold_run(self._runs, given) as run:
-            known = run.position.setdefault("inputs", [])
-            known += [item for item in objects(given.get("datasets")) if item not in known]
-            run.save()
-        return {}
+        return self._add_objects(given, "datasets", "inputs")
 
     def _log_outputs(self, given: Given) -> Any:
         """Models of 3.x that the run made, each with its step."""
+        return self._add_objects(given, "models", "outputs")
+
+    def _add_objects(self, given: Given, name: str, kept_as: str) -> Any:
         with hold_run(self._runs, given) as run:
-            known = run.position.setdefault("outputs", [])
-            known += [item for item in objects(given.get("models")) if item not in known]
+            known = run.position.setdefault(kept_as, [])
+            known += [item for item in objects(given.get(name)) if item not in known]
             run.save()
         return {}
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainvitals.trackers.intake.answers import BadFilter
+
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<key>(?:\w+\.)?(?:`[^`]*`|"[^"]*"(?=\s*(?:[<>=!]|(?:NOT\s|I?LIKE\b|IN\b|IS\b)))|[\w./-]+))\s*
@@ -35,10 +37,6 @@ _ATTRIBUTES = {"run name": "run_name", "Run name": "run_name", "Created": "start
 
 Found = Mapping[str, Mapping[str, Any]]
 """Of a run: `metrics`, `params`, `tags` and `attributes` by name."""
-
-
-class BadFilter(ValueError):
-    """A text that is not a filter."""
 
 
 @dataclass(frozen=True, slots=True)

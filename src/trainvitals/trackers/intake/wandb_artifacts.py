@@ -82,16 +82,15 @@ class WandbArtifacts:
         return {"createArtifact": {"artifact": made}}
 
     def create_manifest(self, given: Mapping[str, Any], base: str) -> Any:
-        artifact = str(given.get("artifactID"))
-        url = self._url(base, artifact, MANIFEST)
-        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
-        return {"createArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
+        return {"createArtifactManifest": self._offer_manifest(str(given.get("artifactID")), base)}
 
     def update_manifest(self, given: Mapping[str, Any], base: str) -> Any:
-        artifact = str(given.get("artifactManifestID"))
-        url = self._url(base, artifact, MANIFEST)
-        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
-        return {"updateArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
+        return {"updateArtifactManifest": self._offer_manifest(str(given.get("artifactManifestID")), base)}
+
+    def _offer_manifest(self, artifact: str, base: str) -> Any:
+        """Where its list of files is uploaded to."""
+        file = {"id": artifact, "uploadUrl": self._url(base, artifact, MANIFEST), "uploadHeaders": []}
+        return {"artifactManifest": {"id": artifact, "file": file}}
 
     def create_files(self, given: Mapping[str, Any], base: str) -> Any:
         edges = []

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainvitals.trackers.intake.answers import BadFilter
+
 _FIELDS = {
     "display_name": "displayName",
     "displayname": "displayName",
@@ -32,10 +34,6 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$nin": lambda found, wanted: not any(_equals(found, item) for item in wanted),
     "$exists": lambda found, wanted: (found is not None) == bool(wanted),
 }
-
-
-class BadFilter(ValueError):
-    """A filter that is not understood."""
 
 
 def holds(filters: Mapping[str, Any], run: Mapping[str, Any], depth: int = 0) -> bool:
