@@ -36,7 +36,6 @@ from trainvitals.trackers.intake.keys import PROGRAM_PATH, make_key, make_progra
 from trainvitals.trackers.intake.runs import CapturedProgram, IntakeRuns
 from trainvitals.trackers.intake.uploads import MOST_BYTES, BadName, Signer, Upload
 
-PROTOCOLS = ("wandb", "mlflow", "otlp")
 MOST_BODY = 64 << 20
 """Of a request that is not the upload of a file."""
 MOST_PASSED_OVER = 256 << 20

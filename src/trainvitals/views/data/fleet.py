@@ -38,7 +38,6 @@ MOST_NODES = 4_000
 MOST_ALERTS = 2_000
 
 GpuState = Literal["busy", "idle", "other", "free", "down", "unknown"]
-STATES: tuple[GpuState, ...] = ("busy", "idle", "other", "free", "down", "unknown")
 
 
 @dataclass(slots=True)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # with all that the API answers, which a list of runs does no
 STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
 TEXTS = ("name", "id", "project", "tag", "status", "host", "kind", "slurm", "pod")
 NUMBERS = ("step", "seconds", "attempt")
-WORD_FIELDS = ("name", "id", "project", "tag")
-"""Where a word, or an expression without a field, is looked for."""
 ORDERS = ("<", "<=", ">", ">=")
 MAX_COMPARED = 20
 """Runs that are compared at once."""
@@ -47,7 +45,7 @@ class SearchPart:
     """As it was typed."""
     value: str
     field: str = ""
-    """Empty: any of `WORD_FIELDS`."""
+    """Empty: name, id, project or a tag."""
     operator: str = ""
     """Empty: contains; `~`: matches the expression; `=`, `!=` or one of `ORDERS`."""
     negated: bool = False
