@@ -54,7 +54,7 @@ def open_source(target: str) -> TableSource:
     return TableSource(_open_table(path.resolve()))
 
 
-def _open_table(path: Path) -> Table:
+def _open_table(path: Path) -> TableFile:
     with open(path, "rb") as file:
         start = file.read(4096)
     if start.startswith(b"PAR1"):
@@ -137,7 +137,7 @@ class TablePosition(NamedTuple):
     offset: int = 0
 
 
-class Table(Protocol):
+class TableFile(Protocol):
     """A file of rows."""
 
     path: Path
@@ -284,7 +284,7 @@ class TableSource:
 
     unended = SourceEnd("finished")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TableFile) -> None:
         self._table = table
         self._known: dict[str, TableRun] = {}
 
@@ -305,7 +305,7 @@ class TableSource:
 class TableRun:
     """One run of a table. `key` is the text in the column of runs, empty if there is none."""
 
-    def __init__(self, table: Table, key: str) -> None:
+    def __init__(self, table: TableFile, key: str) -> None:
         self.key = key
         self._table = table
         self._seen: tuple[int, int] | None = None

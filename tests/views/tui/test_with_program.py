@@ -6,7 +6,7 @@ import sys
 import pytest
 from waiting import wait_until
 
-from trainvitals.views.tui.with_program import KEPT_LINES, Program, ProgramOutput
+from trainvitals.views.tui.with_program import KEPT_LINES, PaneProgram, ProgramOutput
 
 
 def fed(*pieces: bytes) -> list[str]:
@@ -40,7 +40,7 @@ def test_only_the_newest_lines_are_kept() -> None:
     ("code", "expected"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
 def test_the_exit_code_is_the_programs_own(code: str, expected: int, capfdbinary) -> None:  # type: ignore[no-untyped-def]
-    program = Program([sys.executable, "-c", f"print('hello', flush=True); {code}"], 80, 24)
+    program = PaneProgram([sys.executable, "-c", f"print('hello', flush=True); {code}"], 80, 24)
     assert program.stay_with() == expected
     assert "hello" in program.output.lines()
     assert str(expected) in program.status()
@@ -49,7 +49,7 @@ def test_the_exit_code_is_the_programs_own(code: str, expected: int, capfdbinary
 
 def test_leaving_the_dashboard_says_that_the_program_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """On standard error, and not if it has ended already."""
-    program = Program([sys.executable, "-c", "input()"], 80, 24)
+    program = PaneProgram([sys.executable, "-c", "input()"], 80, 24)
     said: list[str] = []
 
     def hear(text: str) -> None:
@@ -63,13 +63,13 @@ def test_leaving_the_dashboard_says_that_the_program_continues(monkeypatch: pyte
 
 
 def test_the_program_has_a_terminal_of_the_given_size() -> None:
-    program = Program([sys.executable, "-c", "import os; print(os.get_terminal_size())"], 77, 11)
+    program = PaneProgram([sys.executable, "-c", "import os; print(os.get_terminal_size())"], 77, 11)
     wait_until(lambda: program.code is not None, "its end")
     assert "columns=77, lines=11" in "".join(program.output.lines())
 
 
 def test_a_program_that_does_not_exist_ends_with_127() -> None:
-    program = Program(["/no/such/program"], 80, 24)
+    program = PaneProgram(["/no/such/program"], 80, 24)
     assert program.stay_with() == 127
 
 
@@ -80,7 +80,7 @@ def test_a_program_holds_all_its_processes_and_no_other() -> None:
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
         "input(); child.kill()"
     )
-    program = Program([sys.executable, "-c", code], 80, 24)
+    program = PaneProgram([sys.executable, "-c", code], 80, 24)
     try:
         # All of the line: a terminal may hand it over in pieces.
         wait_until(lambda: "is here" in "".join(program.output.lines()), "the child's number")

@@ -27,7 +27,7 @@ from trainvitals.views.tui.snapshot import EMPTY, Snapshot
 from trainvitals.views.tui.view import View
 
 if TYPE_CHECKING:
-    from trainvitals.views.tui.with_program import Program
+    from trainvitals.views.tui.with_program import PaneProgram
 
 PATIENCE_SECONDS = 0.9
 """Curves are redrawn about once a second at most; their newest values are always shown."""
@@ -63,7 +63,7 @@ class TopApp(App[int]):
         *,
         palette: palettes.Palette | None = None,
         ascii: bool = False,
-        program: Program | None = None,
+        program: PaneProgram | None = None,
     ) -> None:
         no_color = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True)
@@ -239,7 +239,7 @@ class TopApp(App[int]):
         self.draw()
 
 
-def run(feed: Feed, *, palette: palettes.Palette | None = None, program: Program | None = None) -> int:
+def run(feed: Feed, *, palette: palettes.Palette | None = None, program: PaneProgram | None = None) -> int:
     """Show the dashboard, around `program` if there is one, until the user quits. Returns the exit code."""
     # The feed's thread draws: switch threads often, so that a key does not wait for a chart.
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -77,7 +77,7 @@ class ProgramOutput:
         return data if len(data) < REPRINTED_BYTES else data.partition(b"\n")[2]
 
 
-class Program:
+class PaneProgram:
     """A program in its own pty."""
 
     def __init__(self, command: Sequence[str], columns: int, lines: int) -> None:
@@ -192,7 +192,7 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
 
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
-    program = Program(command, size.columns - 2, size.lines // 3)
+    program = PaneProgram(command, size.columns - 2, size.lines // 3)
     options = TopOptions(
         runs=FolderRuns(Path(settings.dir)),
         interval=settings.interval,
