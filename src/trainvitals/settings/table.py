@@ -125,7 +125,7 @@ class Settings:
     dir = Setting(Path("./trainvitals_runs"), PATH, "Folder of all runs")
     project = Setting("default", NAME, "Project of a run: a subfolder of `dir`")
     shared = Setting(False, SWITCH, "Use the umask for run files instead of 0700/0600")
-    rack = optional(TEXT, "Rack of this machine, by which the fleet page groups nodes; none: the pod's label `rack`")
+    rack = optional(TEXT, "Rack of this machine, for grouping on the fleet page; none: the pod's label `rack`")
 
     # What is measured, and how often
     interval = Setting(1.0, duration(0.05), "Sampling interval; for the ranks' processes at least 2s")
@@ -140,7 +140,7 @@ class Settings:
     kubelet_socket = Setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         PATH,
-        "Socket of the kubelet that says which pod has which GPU (docs/schedulers.md)",
+        "Kubelet socket that reports which pod has which GPU (docs/schedulers.md)",
     )
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
@@ -167,8 +167,8 @@ class Settings:
     console_size_mb = Setting(16.0, size("MB", 0.1), "Maximum size of a rank's kept output; the oldest is dropped")
 
     # Images, tables, texts and histograms that the training logs
-    media_file_mb = Setting(16.0, size("MB", 0.01), "Maximum size of a file of media; a larger one is not kept")
-    media_size_mb = Setting(1024.0, size("MB", 0.1), "Maximum size of a run's media; what is over is not kept")
+    media_file_mb = Setting(16.0, size("MB", 0.01), "Maximum size of a media file; larger ones are skipped")
+    media_size_mb = Setting(1024.0, size("MB", 0.1), "Maximum size of a run's media; anything beyond is skipped")
 
     # What `watch` looks at, counted in optimizer steps
     watch_gradients_every = Setting(1, integer(0, 10**9), "Steps between gradient norms; 0: never")
@@ -232,7 +232,7 @@ class Settings:
     prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)")
     prometheus_tls_key = optional(PATH, "Private key of the TLS certificate (PEM)")
     prometheus_tls_client_ca = optional(
-        PATH, "Certificate authority (PEM) of clients; without a certificate of it: refused"
+        PATH, "Certificate authority (PEM) of clients; clients without its certificate are refused"
     )
     prometheus_names = Setting(
         "mb", choice("mb", "base"), "Units in names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)"
@@ -245,45 +245,43 @@ class Settings:
     )
     prometheus_max_user_series = Setting(2000, integer(0, 1_000_000), "Maximum number of series of your own metrics")
     prometheus_keep_ended = Setting(
-        600.0, duration(), "How long the state, last values and cause of an ended run are still served and pushed"
+        600.0, duration(), "How long the state, last values and cause of an ended run are served and pushed"
     )
-    prometheus_host = optional(TEXT, "Label `host` of everything that is served or pushed; none: the machine's name")
-    prometheus_labels = Setting({}, PAIRS, "Labels to add to everything that is pushed, such as a cluster")
-    prometheus_remote_write = optional(TARGET, "Server to push everything to by remote write")
+    prometheus_host = optional(TEXT, "Label `host` of served and pushed metrics; none: the machine's name")
+    prometheus_labels = Setting({}, PAIRS, "Labels to add to pushed metrics, such as a cluster")
+    prometheus_remote_write = optional(TARGET, "Server to push metrics to by remote write")
     prometheus_pushgateway = optional(TARGET, "Pushgateway to push runs to")
     prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
     prometheus_push_interval = Setting(15.0, duration(1), "Push interval")
     prometheus_push_native_histograms = Setting(
-        False, SWITCH, "Push step durations by remote write as native histograms, which the server must take"
+        False, SWITCH, "Push step durations by remote write as native histograms; the server must support them"
     )
     prometheus_push_headers = Setting(
-        {}, PAIRS, "Headers of pushes, such as a tenant (X-Scope-OrgID); `${env:NAME}` in a value is looked up"
+        {}, PAIRS, "Headers for pushes, such as a tenant (X-Scope-OrgID); `${env:NAME}` in a value is expanded"
     )
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
-    prometheus_push_tls_certificate = optional(PATH, "Certificate of this client (PEM), for servers that require one")
+    prometheus_push_tls_certificate = optional(PATH, "Client certificate (PEM), for servers that require one")
     prometheus_push_tls_key = optional(PATH, "Private key of that certificate (PEM); none: in the same file")
-    prometheus_push_tls_ca = optional(
-        PATH, "Certificate authority (PEM) of the servers that are pushed to; none: those that the system trusts"
-    )
+    prometheus_push_tls_ca = optional(PATH, "Certificate authority (PEM) of push servers; none: the system's")
 
     # Mirrors in other trackers: docs/trackers.md
     tensorboard = Setting(
         None, FOLDER, "Write the run as TensorBoard event files, below this folder; `on`: in the run folder"
     )
-    mlflow = optional(TRACKING_URI, "MLflow server, folder or database to which runs are mirrored")
-    wandb_project = optional(NAME, "Project of Weights & Biases to which runs are mirrored")
-    wandb_run_name = optional(TEXT, "Name of the run there; none: its name here")
-    wandb_offline = Setting(False, SWITCH, "Write the files of W&B, for wandb sync, and send nothing")
+    mlflow = optional(TRACKING_URI, "MLflow server, folder or database to mirror runs to")
+    wandb_project = optional(NAME, "Weights & Biases project to mirror runs to")
+    wandb_run_name = optional(TEXT, "W&B run name; none: the run's name")
+    wandb_offline = Setting(False, SWITCH, "Only write W&B's files, for wandb sync")
 
-    export = Setting({}, TARGETS, "Exporters of other packages by name, with the address of each (docs/plugins.md)")
+    export = Setting({}, TARGETS, "Exporters of other packages, by name, with their addresses (docs/plugins.md)")
 
     # A gateway that keeps the runs of many machines: docs/fleet.md
-    gateway = optional(TARGET, "Gateway to which every run is shipped")
-    gateway_token = Setting("env:TRAINVITALS_TOKEN", SECRET, "Token for the gateway; without one none is sent")
-    gateway_ca = optional(PATH, "Certificate authority (PEM) of the gateway; none: those that the system trusts")
+    gateway = optional(TARGET, "Gateway to ship runs to")
+    gateway_token = Setting("env:TRAINVITALS_TOKEN", SECRET, "Token for the gateway")
+    gateway_ca = optional(PATH, "Certificate authority (PEM) of the gateway; none: the system's")
     gateway_certificate = optional(PATH, "Client certificate (PEM) for the gateway, for mutual TLS")
     gateway_key = optional(PATH, "Private key of the client certificate (PEM); none: in the same file")
-    gateway_interval = Setting(2.0, duration(0.1), "Time between two requests to the gateway for a live run")
+    gateway_interval = Setting(2.0, duration(0.1), "Interval between requests to the gateway for a live run")
 
     # The run folder
     rotate_size_mb = Setting(16.0, size("MB", 0.001), "Rotate a journal file at this size; after an hour in any case")
@@ -296,9 +294,7 @@ class Settings:
     # The dashboard in the browser
     dashboard = Setting(False, SWITCH, "Serve the dashboard during the run, and print its address")
     web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback requires a token")
-    web_token = Setting(
-        True, SWITCH, "Require a token on loopback too, where other accounts of this machine can connect"
-    )
+    web_token = Setting(True, SWITCH, "Require a token on loopback too, where other users of this machine can connect")
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one")
     web_accept = Setting(
         (),
@@ -306,13 +302,13 @@ class Settings:
         "Clients of other trackers that may log to this server (docs/trackers.md)",
     )
     # Other machines: docs/machines.md
-    hosts = Setting(
-        (), HOSTS, "Machines that `top`, `runs` and `serve` show: names for ssh, addresses of servers, `local`"
-    )
-    remote_command = Setting("trainvitals", TEXT, "The program on machines that are reached by ssh")
+    hosts = Setting((), HOSTS, "Machines shown by `top`, `runs` and `serve`: SSH hosts, server URLs, `local`")
+    remote_command = Setting("trainvitals", TEXT, "The trainvitals command on machines reached over SSH")
 
     # A fleet: docs/fleet.md
-    store = optional(STORE, "Engine that keeps the runs of a fleet, clickhouse://HOST:8123/DATABASE; none: folders")
+    store = optional(
+        STORE, "ClickHouse engine with the runs of a fleet, clickhouse://HOST:8123/DATABASE; none: folders"
+    )
 
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
@@ -323,7 +319,7 @@ class Settings:
         "List prices for GPUs if there is no price per hour, in USD (docs/cost.md)",
     )
     price_region = optional(TEXT, "Country of the GPUs' electricity, such as DE, to show their CO2 (docs/cost.md)")
-    price_co2 = optional(number(0), "Grams of CO2 per kWh, instead of those of the country")
+    price_co2 = optional(number(0), "Grams of CO2 per kWh, overriding the country's")
 
     # run.json
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")

@@ -146,7 +146,7 @@ def _history_row(row: AlertRow) -> tuple[Any, ...]:
 def _add_test(parser: Parser) -> None:
     parser.add_settings("alerts.notify")
     parser.add_config()
-    parser.add_argument("channel", nargs="*", metavar="CHANNEL", help="names of the channels (default: all)")
+    parser.add_argument("channel", nargs="*", metavar="CHANNEL", help="channel names (default: all)")
 
 
 def _test(arguments: argparse.Namespace) -> int:

@@ -45,25 +45,25 @@ AGENT_SECONDS = 1.0
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help="file, folder, or module:callable")
-    parser.add_argument("--weights", metavar="FILE", help="state dict or safetensors for the model of a factory")
+    parser.add_argument("--weights", metavar="FILE", help="state dict or safetensors to load into module:callable")
     parser.add_argument(
-        "--input", metavar="SPEC", help="inputs, such as 1x3x224x224 or ids=int64:1x128<50257 (default: of the file)"
+        "--input", metavar="SPEC", help="inputs, such as 1x3x224x224 or ids=int64:1x128<50257 (default: from the file)"
     )
     parser.add_argument("--batch", type=integers, default=(), metavar="LIST", help="batch sizes, such as 1,8,32")
     parser.add_argument("--threads", type=integers, default=(1,), metavar="LIST", help="CPU threads (default: 1)")
     parser.add_argument(
         "--variants",
         metavar="LIST",
-        help=f"some of {', '.join(BY_NAME)}; the first is the reference (default: fp32, or onnx for an ONNX file)",
+        help=f"any of {', '.join(BY_NAME)}; the first is the reference (default: fp32, or onnx for an ONNX file)",
     )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu or cuda (default: cpu)")
     parser.add_argument(
         "--time", type=duration, default=MOST_SECONDS, metavar="SECONDS",
-        help=f"at most this long for each variant and batch, without loading (default: {MOST_SECONDS:g})",
+        help=f"time limit per variant and batch, excluding loading (default: {MOST_SECONDS:g})",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=number(1, whole=True), default=PROCESSES, metavar="N",
-        help=f"processes of each variant, one after the other; below 3 nothing is compared (default: {PROCESSES})",
+        help=f"processes per variant, one after another; verdicts need at least 3 (default: {PROCESSES})",
     )  # fmt: skip
     parser.add_argument(
         "--precision", type=number(0, above=True), default=PRECISION * 100, metavar="PERCENT",
@@ -71,25 +71,25 @@ def add_arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=number(0), default=TOLERANCE * 100, metavar="PERCENT",
-        help=f"relative error from which a variant is not ranked (default: {TOLERANCE * 100:g} %%)",
+        help=f"do not rank variants with a larger relative error (default: {TOLERANCE * 100:g} %%)",
     )  # fmt: skip
     parser.add_argument(
-        "--metric", metavar="MODULE:FUNCTION", help="your own quality measure, called with each variant as a function"
+        "--metric", metavar="MODULE:FUNCTION", help="your own metric: a function called with each variant"
     )
-    parser.add_argument("--prompt", type=number(1, whole=True), metavar="N", help="prompt tokens of a generator")
+    parser.add_argument("--prompt", type=number(1, whole=True), metavar="N", help="prompt tokens for text generation")
     parser.add_argument("--generate", type=number(2, whole=True), metavar="N", help="tokens to generate")
     parser.add_argument(
         "--size", action="store_true", help="parameters and bytes from the file; nothing is loaded or timed"
     )
-    parser.add_argument("--largest-batch", action="store_true", help="search the largest batch that fits into memory")
+    parser.add_argument("--largest-batch", action="store_true", help="find the largest batch that fits in memory")
     parser.add_argument(
-        "--against", metavar="MODEL", help="another model, timed in the same rounds, or an earlier run of this command"
+        "--against", metavar="MODEL", help="another model, timed in the same rounds, or an earlier benchmark run"
     )
     parser.add_argument(
         "--fail-on-regression", action="store_true", help="exit with code 3 if anything is slower than --against"
     )
-    parser.add_argument("--trust", action="store_true", help="load pickles, which can run any code")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every call that was timed")
+    parser.add_argument("--trust", action="store_true", help="load pickles, which can run arbitrary code")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every timed call")
     parser.add_argument("--csv", action="store_true", help="print CSV")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table, for a README")
     parser.add_settings("dir")

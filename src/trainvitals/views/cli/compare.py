@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         "--config",
         action="store_true",
         dest="differences",
-        help="show only what the runs were made of, where it differs: configuration, code, command, packages, machine",
+        help="show only differences in configuration, code, command, packages and machine",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

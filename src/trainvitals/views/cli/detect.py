@@ -32,9 +32,9 @@ SCORE = "score"
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--csv", metavar="FILE", required=True, help="the table, with a header; - for standard input")
-    parser.add_argument("--value", metavar="COLUMN", help="the column to judge (default: the only one with numbers)")
-    parser.add_argument("--time", metavar="COLUMN", help="the column with the time or step of a row, printed first")
+    parser.add_argument("--csv", metavar="FILE", required=True, help="table with a header; - for standard input")
+    parser.add_argument("--value", metavar="COLUMN", help="column to check (default: the only numeric one)")
+    parser.add_argument("--time", metavar="COLUMN", help="column with the time or step, printed first")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of CSV")
 
 

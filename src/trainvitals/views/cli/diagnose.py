@@ -48,20 +48,18 @@ def add_arguments(parser: Parser) -> None:
         help="a table instead of a run: columns such as step, wall_s, train_loss, val_loss, step_ms, rank; - for "
         "standard input",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="also list the checks that passed and those skipped, and why"
-    )
+    parser.add_argument("--all", action="store_true", help="also list passed and skipped checks, with reasons")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep the findings of an ended run in its folder, where lists show them; the agent does so by itself",
+        help="save the findings of an ended run in its folder, for lists of runs; the agent does this automatically",
     )
     parser.add_argument(
         "--fail-on",
         metavar="SEVERITY",
         choices=SEVERITIES,
-        help="exit with code 3 if there is a finding this severe: info, warning or critical",
+        help="exit with code 3 if there is a finding of at least this severity: info, warning or critical",
     )
     parser.add_settings("dir")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from trainvitals.fleet.tokens import Tokens
 
 PORT = 8686
-TOKENS_HELP = "file of tokens; required unless it listens on this machine only"
-AUDIT_HELP = "file for lines about who did what, within a bound; - for standard output (default: none)"
+TOKENS_HELP = "token file; required unless listening on this machine only"
+AUDIT_HELP = "audit log file, limited in size; - for standard output (default: none)"
 
 # -- serve
 
@@ -37,17 +37,15 @@ def _add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="URL",
-        help="where pushes of hardware metrics go: VictoriaMetrics, Prometheus, Mimir, Thanos",
+        help="forward pushed hardware metrics to this VictoriaMetrics, Prometheus, Mimir or Thanos",
     )
     parser.add_argument("--tokens", metavar="FILE", type=Path, help=TOKENS_HELP)
     parser.add_argument("--audit", metavar="FILE", type=Path, help=AUDIT_HELP)
-    parser.add_argument("--certificate", metavar="FILE", type=Path, help="certificate for TLS, with those above it")
-    parser.add_argument("--key", metavar="FILE", type=Path, help="its private key")
+    parser.add_argument("--certificate", metavar="FILE", type=Path, help="TLS certificate, with its chain")
+    parser.add_argument("--key", metavar="FILE", type=Path, help="private key of the certificate")
+    parser.add_argument("--client-ca", metavar="FILE", type=Path, help="require client certificates signed by this CA")
     parser.add_argument(
-        "--client-ca", metavar="FILE", type=Path, help="require certificates of this authority of agents"
-    )
-    parser.add_argument(
-        "--cluster", metavar="NAME", default="", help="make replicated tables on this cluster of the engine"
+        "--cluster", metavar="NAME", default="", help="create replicated tables on this ClickHouse cluster"
     )
     parser.add_argument(
         "--keep-days",
@@ -135,21 +133,19 @@ def _is_loopback(host: str) -> bool:
 def _add_token(parser: Parser) -> None:
     from trainvitals.fleet.tokens import ROLES
 
-    parser.add_argument("name", metavar="NAME", help="whose it is; a token of the same name is replaced")
-    parser.add_argument(
-        "--tokens", metavar="FILE", type=Path, required=True, help="file of tokens, made if it is missing"
-    )
+    parser.add_argument("name", metavar="NAME", help="name of the token; replaces a token of the same name")
+    parser.add_argument("--tokens", metavar="FILE", type=Path, required=True, help="token file, created if missing")
     parser.add_argument(
         "--project",
         metavar="PROJECT",
         action="append",
         default=[],
-        help="project it is for, or '*' for all; may be repeated",
+        help="project it gives access to, or '*' for all; may be repeated",
     )
     parser.add_argument(
         "--role", metavar="ROLE", type=one_of(*ROLES), default="write", help="write, read or admin (default: write)"
     )
-    parser.add_argument("--remove", action="store_true", help="remove it instead")
+    parser.add_argument("--remove", action="store_true", help="remove the token")
 
 
 def _token(arguments: argparse.Namespace) -> int:
@@ -171,14 +167,12 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _add_quota(parser: Parser) -> None:
-    parser.add_argument("--tokens", metavar="FILE", type=Path, required=True, help="file of tokens")
-    parser.add_argument(
-        "--project", metavar="PROJECT", help="project it is for, or '*' for each that has none of its own"
-    )
-    parser.add_argument("--token", metavar="NAME", help="token it is for, instead")
-    parser.add_argument("--gb-per-day", metavar="N", type=number(0), help="of runs as they are in their folders")
-    parser.add_argument("--runs-per-day", metavar="N", type=number(0, whole=True), help="new ones")
-    parser.add_argument("--runs", metavar="N", type=number(0, whole=True), help="kept at a time")
+    parser.add_argument("--tokens", metavar="FILE", type=Path, required=True, help="token file")
+    parser.add_argument("--project", metavar="PROJECT", help="limit this project, or '*' for projects without a quota")
+    parser.add_argument("--token", metavar="NAME", help="limit this token instead")
+    parser.add_argument("--gb-per-day", metavar="N", type=number(0), help="GB of run folders per day")
+    parser.add_argument("--runs-per-day", metavar="N", type=number(0, whole=True), help="new runs per day")
+    parser.add_argument("--runs", metavar="N", type=number(0, whole=True), help="runs kept at a time")
 
 
 def _quota(arguments: argparse.Namespace) -> int:
@@ -204,7 +198,7 @@ def _quota(arguments: argparse.Namespace) -> int:
 
 def _add_schema(parser: Parser) -> None:
     parser.add_argument("--database", metavar="NAME", default="trainvitals", help="(default: trainvitals)")
-    parser.add_argument("--cluster", metavar="NAME", default="", help="replicated tables on this cluster")
+    parser.add_argument("--cluster", metavar="NAME", default="", help="create replicated tables on this cluster")
     parser.add_argument(
         "--keep-days",
         metavar="N",
@@ -212,7 +206,9 @@ def _add_schema(parser: Parser) -> None:
         default=0,
         help="remove values received earlier (default: never)",
     )
-    parser.add_argument("--engine-version", metavar="VERSION", default="26.3", help="of ClickHouse (default: 26.3)")
+    parser.add_argument(
+        "--engine-version", metavar="VERSION", default="26.3", help="ClickHouse version (default: 26.3)"
+    )
 
 
 def _schema(arguments: argparse.Namespace) -> int:
@@ -231,7 +227,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def _add_check(parser: Parser) -> None:
     parser.add_settings("store")
-    parser.add_argument("--cluster", metavar="NAME", default="", help="the cluster that the tables are on")
+    parser.add_argument("--cluster", metavar="NAME", default="", help="cluster of the tables")
     parser.add_argument(
         "--disturb", metavar="COMMAND", help="command to run half-way, such as one that kills a replica"
     )

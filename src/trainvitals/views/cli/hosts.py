@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainvitals.lab.runs import MachineRuns
     from trainvitals.views.tui.own_sampling import OwnSampling
 
-HELP = "machine to show, by ssh or by the address of its server; 'local' is this one; may be repeated"
+HELP = "machine to show: an SSH host or server URL; 'local' is this machine; may be repeated"
 FRESH_SECONDS = 5.0
 """An agent that has not written for this long is treated as absent."""
 SAMPLING_SECONDS = 1.0

@@ -51,9 +51,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", nargs="?", default="", help="folder, file or address to import from"
     )
-    parser.add_argument("--project", metavar="NAME", help="project of the runs (default: as the source names it)")
-    parser.add_argument("--name", metavar="NAME", help="name of the run; of several, what their names begin with")
-    parser.add_argument("--follow", action="store_true", help="go on as the source grows, until Ctrl-C or its end")
+    parser.add_argument("--project", metavar="NAME", help="project of the runs (default: from the source)")
+    parser.add_argument("--name", metavar="NAME", help="name of the run, or name prefix for several")
+    parser.add_argument(
+        "--follow", action="store_true", help="keep importing as the source grows, until it ends or Ctrl-C"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per run")
     parser.add_settings("dir", "sources")
     parser.add_config()

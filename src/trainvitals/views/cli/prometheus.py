@@ -32,9 +32,11 @@ def _add_scrape(parser: Parser) -> None:
     parser.add_argument("--interval", type=number(1), default=5, metavar="SECONDS", help="scrape interval (default: 5)")
     parser.add_argument("--token-file", metavar="FILE", help="file with the token, on the Prometheus server")
     parser.add_argument("--tls", action="store_true", help="the exporters use TLS")
-    parser.add_argument("--tls-ca", metavar="FILE", help="authority that signed their certificates (PEM)")
-    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate of Prometheus (PEM), if they want one")
-    parser.add_argument("--tls-key", metavar="FILE", help="private key of that certificate (PEM)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="CA of the exporters' certificates (PEM)")
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", help="client certificate for Prometheus (PEM), if required"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="private key of the client certificate (PEM)")
 
 
 def _scrape(arguments: argparse.Namespace) -> int:

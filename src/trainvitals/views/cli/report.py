@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
         "run",
         metavar="RUN",
         nargs="+",
-        help=f"{RUN_HELP}; several are compared",
+        help=f"{RUN_HELP}; several for a comparison",
     )
     parser.add_argument(
         "-o",

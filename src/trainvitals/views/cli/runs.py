@@ -201,9 +201,7 @@ def _add_show(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_settings("dir")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument(
-        "--patch", action="store_true", help="print what was changed since the run's commit, for git apply"
-    )
+    parser.add_argument("--patch", action="store_true", help="print uncommitted changes as a patch, for git apply")
     add_hosts(parser)
 
 
@@ -334,7 +332,7 @@ def _add_clean(parser: Parser) -> None:
         "--max-size-gb",
         type=number(0, above=True),
         metavar="GB",
-        help="then remove the oldest runs until the total size is at most this",
+        help="then remove the oldest runs until the total size is below this",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_config()

@@ -51,10 +51,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--link", action="store_true", help="print a new link to the running server and exit")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
     parser.add_argument(
-        "--tokens", type=Path, metavar="FILE", help="with --store: file of viewers' tokens, each for its projects"
+        "--tokens", type=Path, metavar="FILE", help="with --store: token file, to limit viewers to their projects"
     )
     parser.add_argument("--audit", type=Path, metavar="FILE", help=f"with --tokens: {AUDIT_HELP}")
-    parser.add_argument("--no-token", action="store_true", help="give every account of this machine access")
+    parser.add_argument("--no-token", action="store_true", help="give every user of this machine access")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
@@ -64,14 +64,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--accept",
         metavar="LIST",
-        help="let clients of other trackers log here: wandb, mlflow, otlp (docs/trackers.md)",
+        help="accept data from clients of other trackers: wandb, mlflow, otlp (docs/trackers.md)",
     )
     parser.add_argument(
-        "--client-env", action="store_true", help="print the variables with which such clients log here, and exit"
+        "--client-env", action="store_true", help="print environment variables for these clients and exit"
     )
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument(
-        "--until-pid", metavar="PID", help="stop when this process exits, a minute later if anybody is viewing"
+        "--until-pid", metavar="PID", help="stop when this process exits, or a minute later while someone is viewing"
     )
     parser.add_config()
 

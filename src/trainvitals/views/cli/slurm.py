@@ -51,7 +51,7 @@ _REASONS = {"TimeLimit": "TIMEOUT", "OutOfMemory": "OUT_OF_MEMORY", "NodeDown": 
 
 
 def _add_epilog(parser: Parser) -> None:
-    parser.add_argument("job", metavar="JOB", nargs="?", help="id of the job (default: SLURM_JOB_ID)")
+    parser.add_argument("job", metavar="JOB", nargs="?", help="job id (default: SLURM_JOB_ID)")
     parser.add_argument("--state", metavar="STATE", help="how it ended, such as TIMEOUT (default: ask Slurm)")
     parser.add_settings("dir")
     parser.add_config()

@@ -34,11 +34,11 @@ def _add_init(parser: Parser) -> None:
     gpu.add_argument(
         "--nvidia", action="store_true", default=None, help="use NVIDIA GPUs (default: if a driver is installed)"
     )
-    gpu.add_argument("--no-nvidia", dest="nvidia", action="store_false", help="without")
+    gpu.add_argument("--no-nvidia", dest="nvidia", action="store_false", help="do not use NVIDIA GPUs")
     parser.add_argument(
         "--package",
         metavar="PACKAGE",
-        help=f"what the image installs: a wheel or sdist, its URL, or a name in a package index ({PACKAGE_VARIABLE})",
+        help=f"package for the image: a wheel or sdist, its URL, or a package index name ({PACKAGE_VARIABLE})",
     )
 
 
