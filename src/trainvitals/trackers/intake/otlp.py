@@ -6,6 +6,7 @@ step unless it has an attribute `step`. Attributes of a point are part of the me
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,15 +19,25 @@ from trainvitals.journal.encoding import NONFINITE, number
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.recent_points import RecentPoints
 from trainvitals.trackers.intake.runs import IntakeRuns
+from trainvitals.trackers.protobuf import Malformed, read_fields
 from trainvitals.trackers.run_writing import About
 
 TOOL = "otlp"
 PROTOBUF = "application/x-protobuf"
 MOST_BODY = 20 << 20
 """As OpenTelemetry's own collector takes by default: unpacked it is many times as large."""
+MOST_PARTS = 500_000
+"""Objects in a request, and numbers in its lists: two bytes of protobuf unpack to a hundred times as many."""
+MOST_ATTRIBUTES = 1000
+"""Of a resource or a point that are read."""
 SILENT_SECONDS = 600.0
 """A service that has sent nothing for this long has ended, as far as can be known."""
 _STEP = "step"
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+
+
+class _TooManyParts(ValueError):
+    """More is in a request than there is memory for."""
 
 
 class OtlpPoint(NamedTuple):
@@ -59,6 +70,8 @@ class OtlpIntake:
             text = "OTLP as protobuf needs a package: pip install 'trainvitals[otlp]'"
             self._report_once(text)
             return IntakeAnswer(415, {"message": text})
+        except _TooManyParts:
+            return IntakeAnswer(413, {"message": f"a request may have {MOST_PARTS:,} parts: send fewer points at once"})
         except ValueError as error:
             return IntakeAnswer(400, {"message": str(error)[:300]})
         try:
@@ -100,6 +113,8 @@ class OtlpIntake:
 def _decode(kind: str, body: bytes) -> dict[str, Any]:
     """The request as OTLP's JSON has it. Raises ValueError, or ImportError without the package for protobuf."""
     if kind != PROTOBUF:
+        if body.count(b"{") + body.count(b"[") > MOST_PARTS:
+            raise _TooManyParts
         found = orjson.loads(body)
         if not isinstance(found, dict):
             raise ValueError("the body is not an ExportMetricsServiceRequest")
@@ -109,10 +124,29 @@ def _decode(kind: str, body: bytes) -> dict[str, Any]:
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
     try:
+        if len(body) > 2 * MOST_PARTS:  # a part takes two bytes or more
+            _count_parts(body, ExportMetricsServiceRequest.DESCRIPTOR, MOST_PARTS)
         made: dict[str, Any] = MessageToDict(ExportMetricsServiceRequest.FromString(body))
-    except DecodeError:
+    except (DecodeError, Malformed):
         raise ValueError("the body is not an ExportMetricsServiceRequest") from None
     return made
+
+
+def _count_parts(body: bytes, shape: Any, left: int, depth: int = 0) -> int:
+    """`left` without the parts of a message, which its descriptor names. Raises _TooManyParts."""
+    if depth > 100:  # as protobuf itself has it
+        raise Malformed("nested too deep")
+    for number_of_field, _, value, _ in read_fields(body):
+        field = shape.fields_by_number.get(number_of_field)
+        left -= field is not None
+        if field is not None and isinstance(value, bytes):
+            if field.message_type is not None:
+                left = _count_parts(value, field.message_type, left, depth + 1)
+            elif field.cpp_type != field.CPPTYPE_STRING:
+                left -= len(value)  # a list of numbers
+        if left < 0:
+            raise _TooManyParts
+    return left
 
 
 def _read_metric(metric: Mapping[str, Any]) -> Iterator[OtlpPoint]:
@@ -153,7 +187,7 @@ def _read_values(kind: str, point: Mapping[str, Any]) -> Iterator[tuple[str, flo
 
 def _read_attributes(value: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for item in _objects(value):
+    for item in _objects(value)[:MOST_ATTRIBUTES]:
         given = _object(item.get("value"))
         for kind, inner in given.items():
             if kind == "intValue":
@@ -172,10 +206,10 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _whole(value: object) -> int | None:
-    """64-bit numbers are texts in JSON."""
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        return int(value)
-    return value if isinstance(value, int) else None
+    """64 bits, which are texts in JSON."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    return value if type(value) is int and -(2**63) <= value < 2**64 else None
 
 
 def _number(value: object) -> float | None:
