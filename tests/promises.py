@@ -38,9 +38,9 @@ HEAD = """\
 <!-- Made by `make reliability` from the marks of the tests; do not edit. -->
 # Reliability
 
-What may go wrong, or be tried by somebody, what is promised then, and the test that shows it. Each row is a mark on
-that test, so the page cannot promise what nothing tests. `make bench-faults` runs the long storms (kills, sealing,
-disks) and prints how many rows were acknowledged, lost and doubled; its last figures are in
+Faults and attacks, what is promised in each case, and the test that proves it. Each row is a mark on that test, so the
+page cannot promise anything untested. `make bench-faults` runs long storms of faults (kills, sealing, disks) and prints
+how many rows were acknowledged, lost and duplicated; the last figures are in
 [performance](performance.md#rows-in-storms-of-faults).
 """
 

@@ -193,7 +193,7 @@ def hasty_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", READERS)
-@pytest.mark.promise("files are rotated, sealed and repaired under a reader", "every read sees one whole state")
+@pytest.mark.promise("files are rotated, sealed and repaired under a reader", "every read sees a consistent state")
 def test_a_read_is_whole_whatever_happens_under_it(kind: str, material: Material, tmp_path: Path) -> None:
     chance = random.Random(kind)
     reads = 0
@@ -276,7 +276,7 @@ def test_two_reads_of_one_reader_do_not_disturb_each_other(tmp_path: Path) -> No
     assert one == two == list(range(40_000))
 
 
-@pytest.mark.promise("an export of a run that goes on", "it holds what there was when it began")
+@pytest.mark.promise("an export of a live run", "it has the state at its start")
 def test_an_export_of_a_live_run_holds_what_there_was_when_it_began(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "run")
     path = write(folder, [{"step": step, "up": step} for step in range(50)], stem(0))

@@ -85,7 +85,7 @@ def training(disk: FaultyDisk) -> Iterator[Training]:
 
 
 @pytest.mark.parametrize("error", ["EDQUOT", "EIO", "ENOSPC", "EROFS", "ESTALE", "ETIMEDOUT"])
-@pytest.mark.promise("writes fail for a while: quota, I/O error, stale file handle", "no line is lost or doubled")
+@pytest.mark.promise("writes fail for a while: quota, I/O error, stale file handle", "no line is lost or duplicated")
 def test_a_disk_that_refuses_for_a_while_costs_no_line(disk: FaultyDisk, training: Training, error: str) -> None:
     training.log(10)
     disk.refuse("write", error)
@@ -99,7 +99,7 @@ def test_a_disk_that_refuses_for_a_while_costs_no_line(disk: FaultyDisk, trainin
 
 
 @pytest.mark.parametrize("call", ["write", "open"])
-@pytest.mark.promise("a slow disk", "`log()` waits for one write, and the rows are whole")
+@pytest.mark.promise("a slow disk", "`log()` waits for one write, and rows are complete")
 def test_on_a_slow_disk_a_line_waits_for_one_write(disk: FaultyDisk, training: Training, call: str) -> None:
     training.log(10)
     disk.delay(0.05, call)
@@ -111,7 +111,9 @@ def test_on_a_slow_disk_a_line_waits_for_one_write(disk: FaultyDisk, training: T
     assert training.steps() == list(range(30))
 
 
-@pytest.mark.promise("a disk that stalls for seconds", "`log()` waits no longer than the kernel; no line is lost")
+@pytest.mark.promise(
+    "a disk that stalls for seconds", "`log()` blocks only as long as the kernel does; no line is lost"
+)
 def test_a_stall_of_the_disk_is_waited_for_once(disk: FaultyDisk, training: Training) -> None:
     training.log(10)
     disk.delay(2.0, "write")
@@ -269,7 +271,7 @@ def machine(disk: FaultyDisk, tmp_path: Path) -> Iterator[AgentPlace]:
 
 
 @pytest.mark.parametrize("error", ["EDQUOT", "ESTALE"])
-@pytest.mark.promise("the agent's writes fail for a while", "the agent lives; it goes on when the disk does")
+@pytest.mark.promise("the agent's writes fail for a while", "the agent survives and continues when the disk recovers")
 def test_the_agent_survives_a_disk_that_refuses(
     disk: FaultyDisk, machine: AgentPlace, tmp_path: Path, error: str
 ) -> None:
@@ -286,7 +288,7 @@ def test_the_agent_survives_a_disk_that_refuses(
 
 @pytest.mark.promise(
     "the disk of one run stalls under the agent",
-    "its training is not held up, other runs are sampled, judged and ended; afterwards its samples are whole",
+    "its training is not blocked; other runs are sampled, checked and ended; its samples are complete afterwards",
 )
 def test_a_disk_that_stalls_under_the_agent_holds_up_no_other_run(
     disk: FaultyDisk, machine: AgentPlace, tmp_path: Path

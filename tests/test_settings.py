@@ -375,7 +375,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     assert "trainvitals.yaml:2: not UTF-8 text" in refusal(tmp_path)
 
 
-@pytest.mark.promise("a settings file that is huge or nested without end", "it is refused")
+@pytest.mark.promise("a settings file that is huge or endlessly nested", "it is refused")
 def test_a_huge_or_bottomless_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trainvitals.yaml"
     path.write_text("project: x # " + "x" * 1_000_000)
@@ -598,7 +598,7 @@ def test_pyproject_of_another_user_is_ignored_in_silence_as_most_are_not_about_u
     [(0o666, 0o755, "others may write it"), (0o664, 0o755, "others may write it"),
      (0o644, 0o777, "others may write its folder"), (0o644, 0o775, "others may write its folder")],
 )  # fmt: skip
-@pytest.mark.promise("a settings file that others may write", "it is ignored", area="Other users")
+@pytest.mark.promise("a settings file writable by others", "it is ignored", area="Other users")
 def test_a_file_that_others_may_write_is_ignored(tmp_path: Path, mode: int, folder_mode: int, why: str) -> None:
     place = tmp_path / "place"
     work = place / "work"
@@ -629,7 +629,7 @@ def test_files_of_ones_own_group_and_of_the_owner_of_the_folder_count(tmp_path: 
 
 
 @pytest.mark.promise(
-    "an attacker's settings file with an `exec` action", "nothing of it runs, and no training stops", area="Other users"
+    "an attacker's settings file with an `exec` action", "nothing in it runs, and no training stops", area="Other users"
 )
 def test_a_settings_file_of_an_attacker_starts_nothing_and_stops_no_training(shared: Path) -> None:
     marks = [shared / "owned1", shared / "owned2"]
@@ -651,7 +651,7 @@ def test_a_settings_file_of_an_attacker_starts_nothing_and_stops_no_training(sha
 @pytest.mark.parametrize(
     "text", ["intervall: 1\n", "interval: fast\n", "a: [\n", "alerts:\n  rules:\n  - when: 'loss >'\n", "x" * 2_000_000]
 )
-@pytest.mark.promise("a broken settings file", "one warning; the training goes on")
+@pytest.mark.promise("a broken settings file", "one warning; the training continues")
 def test_a_broken_file_of_ones_own_stops_no_training_unless_strict(tmp_path: Path, text: str) -> None:
     (tmp_path / "trainvitals.yaml").write_text(text)
     script = (

@@ -162,7 +162,7 @@ ENDINGS: list[tuple[str, str, str, str | None]] = [
 ]
 
 
-@pytest.mark.promise("any end of a training", "the run's status and reason are right")
+@pytest.mark.promise("any way a training ends", "the run's status and reason are right")
 def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
     machine.start_agent()
     trainings = [machine.train(LOG_SOME + WAIT + ending[0]) for ending in ENDINGS]
@@ -343,7 +343,7 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
     assert training.wait_for_end()["status"] == "killed"
 
 
-@pytest.mark.promise("a run ends while the disk is full", "its end is written when there is room")
+@pytest.mark.promise("a run ends while the disk is full", "its end is written when space is available")
 def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, small_disk: Path) -> None:
     agent = machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
@@ -374,7 +374,7 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, s
     assert [line["message"] for line in machine.log_lines()].count(complaint) == 1
 
 
-@pytest.mark.promise("one run is on a read-only disk", "other runs go on; the log is not flooded")
+@pytest.mark.promise("one run is on a read-only disk", "other runs continue; the log is not flooded")
 def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, small_disk: Path) -> None:
     folder = small_disk / "archived"
     folder.mkdir()
@@ -407,7 +407,7 @@ def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any
     )
 
 
-@pytest.mark.promise("no room for the agent's files", "runs are watched all the same")
+@pytest.mark.promise("no room for the agent's files", "runs are still watched")
 def test_an_agent_without_room_for_its_own_files_watches_all_the_same(machine: Any, small_disk: Path) -> None:
     machine.runtime = small_disk
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
@@ -555,7 +555,7 @@ def _list_unsealed(training: Any, rotate_size_mb: float = 0.05) -> list[Path]:
     return [path for path in training.folder.glob("*_metrics_*.jsonl") if path.stat().st_size >= least]
 
 
-@pytest.mark.promise("the sealing process is killed", "it is tried again; one log line")
+@pytest.mark.promise("the sealing process is killed", "it is retried; one log line")
 def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     agent = machine.start_agent()
     training = machine.train(
@@ -643,7 +643,7 @@ def test_systemds_cleaner_passes_over_the_runtime_folder(machine: Any) -> None:
     assert (machine.runtime / "old").exists()
 
 
-@pytest.mark.promise("training and agent die together", "the next agent reports that nobody watched")
+@pytest.mark.promise("training and agent die together", "the next agent reports that the run was unwatched")
 def test_a_death_that_no_agent_saw_is_told_as_such(machine: Any) -> None:
     training = machine.train(LOG_SOME + READY + "time.sleep(600)")
     training.wait_until_ready()

@@ -116,7 +116,7 @@ def kept(folder: Path) -> str:
     return "".join(path.read_text() for path in console_files(folder))
 
 
-@pytest.mark.promise("a program prints 100 MB", "the copy is bounded and has the end")
+@pytest.mark.promise("a program prints 100 MB", "the copy is limited in size and contains the end")
 def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "out"
     with open(source, "wb") as file:

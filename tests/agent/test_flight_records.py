@@ -31,7 +31,7 @@ class Evil:
         return os._exit, (3,)
 
 
-@pytest.mark.promise("a pickle where PyTorch's flight recorder dumps", "it is named and never loaded")
+@pytest.mark.promise("a pickle where PyTorch's flight recorder dumps", "it is reported and never loaded")
 def test_a_pickle_is_named_and_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(pickle.dumps(Evil()))
     assert find_record({NAMES[0]: str(tmp_path / "trace_")}, 0, 0.0) == f"rank 0: {tmp_path}/trace_0"

@@ -46,7 +46,7 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     assert len((tmp_path / "missing" / "agent.log").read_text().splitlines()) == 1
 
 
-@pytest.mark.promise("the same error again and again", "one log line")
+@pytest.mark.promise("the same error repeatedly", "one log line")
 def test_what_comes_again_and_again_is_written_once(tmp_path: Path) -> None:
     log = Log(tmp_path / "agent.log").bind(run_id="r")
     for _ in range(5):

@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(tmp_path
     assert (tmp_path / OLD).exists()
 
 
-@pytest.mark.promise("a sealer dies in the middle", "the next one does its work")
+@pytest.mark.promise("a sealer is killed midway", "the next one does its work")
 def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, sealer: Sealer) -> None:
     done: list[list[Result]] = []
 
@@ -237,7 +237,7 @@ def run(tmp_path: Path, sealer: Sealer) -> Run:
     return Run(tmp_path, sealer)
 
 
-@pytest.mark.promise("an exporter is behind", "its file is not sealed away under it")
+@pytest.mark.promise("an exporter is behind", "its file is not sealed until it has been read")
 def test_a_file_waits_for_a_listener_that_is_behind_and_only_that_file(run: Run) -> None:
     run.behind = {FILES[1]: [Follower(run.folder, ())]}
     assert run.request() == {FILES[0], FILES[2]}

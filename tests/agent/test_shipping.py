@@ -78,9 +78,7 @@ def test_a_run_is_shipped_while_it_lives_and_complete_when_it_has_ended(
     assert found.complete and (found.waiting, found.trouble, found.target) == (0, None, honest.address)
 
 
-@pytest.mark.promise(
-    "agent and gateway are killed (kill -9) again and again", "every line of a run arrives, and none of them twice"
-)
+@pytest.mark.promise("agent and gateway are killed (kill -9) repeatedly", "every line of a run arrives exactly once")
 def test_kills_of_both_ends_lose_and_double_nothing(machine: Any, tmp_path: Path) -> None:
     port, place, chance = free_port(), tmp_path / "gateway", random.Random(os.urandom(4))
     gateways: list[subprocess.Popen[str]] = []

@@ -349,7 +349,7 @@ def test_a_checkpoint_signal_that_nobody_expects_is_not_sent(place: Place) -> No
     assert training.poll() is None
 
 
-@pytest.mark.promise("a notification address with a password", "it is written nowhere")
+@pytest.mark.promise("a notification address with a password", "it is not written anywhere")
 def test_no_secret_of_an_address_is_written_anywhere(place: Place) -> None:
     secret = "verysecrettokenvalue"
     place.config["alerts"]["notify"] = {

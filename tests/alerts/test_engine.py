@@ -146,9 +146,7 @@ def test_nan_is_data_and_is_spelled_as_the_journal_spells_it() -> None:
 
 
 @pytest.mark.parametrize("odd", ["n/a", [1.0], {"a": 1}, True])
-@pytest.mark.promise(
-    "a program logs a text or a list under the name of a number", "rules judge the numbers all the same"
-)
+@pytest.mark.promise("a program logs a text or a list under the name of a number", "rules still check the numbers")
 def test_what_is_no_number_is_unknown_to_every_rule(odd: Any) -> None:
     rules = (
         "not isfinite(loss)",

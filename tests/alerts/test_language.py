@@ -106,7 +106,7 @@ def test_a_known_name_finds_its_table_and_an_unknown_one_is_the_trainings_own() 
     assert tables == ["training", "system", "training"]
 
 
-@pytest.mark.promise("a rule nested without end", "it is refused")
+@pytest.mark.promise("an endlessly nested rule", "it is refused")
 def test_nesting_without_end_is_refused_and_not_a_crash() -> None:
     with pytest.raises(RuleError, match="nested too deeply"):
         parse("(" * 500 + "1" + ")" * 500)

@@ -214,7 +214,7 @@ def live(desk: Desk, start: int = 0, end: int = 1000) -> list[tuple[str, int]]:
     return sent
 
 
-@pytest.mark.promise("agents killed at any moment", "the messages are those of one agent")
+@pytest.mark.promise("agents killed at any moment", "the messages are the same as from one agent")
 def test_whenever_an_agent_is_killed_the_next_sends_what_one_alone_would_have_sent() -> None:
     alone = live(Desk())
     assert [kind for kind, _ in alone] == ["firing", "resolved", "firing", "resolved"]

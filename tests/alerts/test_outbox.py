@@ -188,7 +188,7 @@ def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
     hanging.close()
 
 
-@pytest.mark.promise("the process that delivers hangs", "it is ended and tried again")
+@pytest.mark.promise("the delivery process hangs", "it is killed and retried")
 def test_a_child_that_hangs_is_ended(receiver: Receiver) -> None:
     receiver.hang.set()
     result = carry(receiver.url, message().body, send_seconds=PATIENCE, child_seconds=2.0)

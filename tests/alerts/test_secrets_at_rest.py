@@ -86,7 +86,7 @@ def secretive_settings(receiver: Receiver) -> dict[str, Any]:
 
 @pytest.mark.promise(
     "a secret in every setting that can hold one",
-    "no file that is left of a run has one, after a killed agent and with channels that are down",
+    "no remaining file of a run contains one, even after a killed agent and with channels down",
     area="Other users",
 )
 @pytest.mark.parametrize("source", ["file", "variables"])

@@ -249,8 +249,8 @@ def results(folder: Path) -> list[str]:
 
 
 @pytest.mark.promise(
-    "a run folder that somebody else owns or may write",
-    "alerts are recorded; no message is sent, no action is run",
+    "a run folder owned or writable by another user",
+    "alerts are recorded; no message is sent and no action runs",
     area="Other users",
 )
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_classic_monitor_returns_the_classic_names(tmp_path: Path) -> None:
     assert found["model_size_mb"] == pytest.approx(4 * 10_384 / (1 << 20))
 
 
-@pytest.mark.promise("a model that cannot be benchmarked", "the training goes on, and the run's events name the reason")
+@pytest.mark.promise("a model that cannot be benchmarked", "the training continues; the run's events give the reason")
 @pytest.mark.parametrize(
     ("model", "inputs", "text"),
     [

@@ -216,9 +216,9 @@ def test_what_cannot_be_loaded_has_a_reason(tmp_path: Path) -> None:
         ("some_models:mlp", {"weights": str(tmp_path / "other.pt")}, "does not fit"),
         (str(tmp_path), {}, "no config.json"),
         (str(tmp_path / "garbage.pt"), {}, "no model that torch can load"),
-        (str(tmp_path / "garbage.pt2"), {}, "damaged or not a program of torch.export"),
+        (str(tmp_path / "garbage.pt2"), {}, "damaged or not a torch.export program"),
         ("some_models:mlp", {"weights": "nowhere.pt"}, "no such file: --weights nowhere.pt"),
-        ("some_models:mlp", {"generate": 4}, "it does not generate"),
+        ("some_models:mlp", {"generate": 4}, "--generate requires"),
     ]
     for suffix in ("pt", "pt2"):
         (tmp_path / f"garbage.{suffix}").write_text("hello world")
@@ -256,7 +256,9 @@ def test_a_sound_model_passes_and_its_sensitivity_is_known() -> None:
 
 
 def test_training_mode_left_on_is_reported() -> None:
-    assert try_load(Worker(), "some_models:Random", "1x4")["remarks"] == ["training mode was on: it was switched off"]
+    assert try_load(Worker(), "some_models:Random", "1x4")["remarks"] == [
+        "training mode was on and has been turned off"
+    ]
     assert try_load(Worker(), "some_models:mlp", "1x64")["remarks"] == []  # it makes no difference
 
 

@@ -120,7 +120,7 @@ def test_the_store_can_be_a_setting(world: World) -> None:
         (("runs", "--store", "clickhouse://127.0.0.1:1/x"), "cannot reach clickhouse://127.0.0.1:1/x"),
         (("runs", "--store", "mysql://h/x"), "clickhouse://HOST:8123/DATABASE"),
         (("report", "nothing", "--store", "{store}"), "no run 'nothing'"),
-        (("serve", "--allow-edit", "--store", "{store}"), "--allow-edit is for the runs of this machine"),
+        (("serve", "--allow-edit", "--store", "{store}"), "--allow-edit works only with runs of this machine"),
     ],
 )
 def test_what_cannot_work_is_said(words: tuple[str, ...], said: str, world: World) -> None:
@@ -154,7 +154,7 @@ def test_viewers_of_a_server_see_their_projects_only(world: World, tmp_path: Pat
         server.kill()
         server.wait()
     refused = trainvitals(world, "serve", "--tokens", str(file), code=2)
-    assert "--tokens is for the runs of a fleet" in refused
-    assert "anybody would see" in trainvitals(
+    assert "--tokens requires --store" in refused
+    assert "anyone would see" in trainvitals(
         world, "serve", "--tokens", str(file), "--no-token", "--store", world[2], code=2
     )

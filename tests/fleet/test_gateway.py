@@ -214,7 +214,7 @@ def test_a_dead_engine_is_said_and_nothing_is_acknowledged(tmp_path: Path) -> No
             assert losses(Store(opened)) == [step / 7 for step in range(20)]
 
 
-@pytest.mark.promise("the disk of the engine is full", "agents are asked to wait, and nothing is lost or doubled")
+@pytest.mark.promise("the disk of the engine is full", "agents are told to retry; nothing is lost or duplicated")
 def test_a_full_disk_of_the_engine_is_said_and_nothing_is_acknowledged(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     with run_debian(small_disk) as engine:
@@ -249,7 +249,7 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
         assert busy.post(ADDRESS, content=body).status_code == 200
     monkeypatch.setattr(gateways, "MOST_ARRIVING", 10)
     answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
-    assert answer.status_code == 429 and "arrive at once" in answer.json()["error"]
+    assert answer.status_code == 429 and "too many concurrent requests" in answer.json()["error"]
 
 
 def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:

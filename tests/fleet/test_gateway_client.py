@@ -139,7 +139,7 @@ def test_names_are_quoted(honest: HonestGateway) -> None:
     assert "run.json" in honest.copy("a project / ü?", "r#1").find_all()
 
 
-@pytest.mark.promise("a gateway with a certificate of somebody else", "nothing is sent to it")
+@pytest.mark.promise("a gateway with the wrong certificate", "nothing is sent to it")
 def test_both_ends_show_certificates(tmp_path: Path) -> None:
     authority, other = trustme.CA(), trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

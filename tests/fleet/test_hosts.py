@@ -72,7 +72,7 @@ class Training:
 
 @pytest.mark.promise(
     "links of hosts are cut and gateways behind a balancer killed",
-    "every line that a training logged is in the store once, with the value it had",
+    "every logged line is in the store once, with its value",
 )
 def test_cut_links_and_killed_gateways_lose_and_double_nothing(
     debian: Engine, prepare: Callable[[Engine], ClickHouse], tmp_path: Path

@@ -78,7 +78,7 @@ def test_bytes_of_a_day_are_counted_over_all_gateways_and_begin_anew(site: Site)
     site.share()
     refused = site.ship("vision", "r", 10)
     assert refused.status_code == 429 and refused.json() == {
-        "error": "project 'vision' has shipped its 0.001 GB of today (UTC)", "quota": True
+        "error": "project 'vision' has shipped its 0.001 GB for today (UTC)", "quota": True
     }  # fmt: skip
     assert int(refused.headers["Retry-After"]) == DAY - site.now % DAY
     site.share()

@@ -11,7 +11,7 @@ from trainvitals.fleet.schema import SchemaError
 
 def test_tables_are_made_once_and_of_one_version(engine: Engine) -> None:
     opened = engine.open("schema_once")
-    with pytest.raises(SchemaError, match="has no tables of trainvitals"):
+    with pytest.raises(SchemaError, match="has no trainvitals tables"):
         schema.check(opened)
     schema.prepare(opened, days=30)
     schema.prepare(opened, days=30)

@@ -184,8 +184,8 @@ def test_tokens_schema_and_check_are_commands(debian: Engine, tmp_path: Path) ->
     printed = run("schema", "--cluster", "prod").stdout
     assert "ON CLUSTER 'prod'" in printed and "-- points: Every number that was logged" in printed
     address = debian.address("by_command")
-    assert "has no tables" in run("check", "--store", address).stderr
+    assert "has no trainvitals tables" in run("check", "--store", address).stderr
     schema.prepare(debian.open("by_command"))
     checked = run("check", "--store", address, "--disturb", "echo disturbed")
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout.startswith("20,000 rows written and read back alike") and "disturbed" in checked.stderr
+    assert checked.stdout.startswith("20,000 rows written and read back unchanged") and "disturbed" in checked.stderr

@@ -197,7 +197,7 @@ def test_every_machine_ships_its_own_files(honest: HonestGateway, tmp_path: Path
 # -- a gateway that is in trouble, or makes some
 
 
-@pytest.mark.promise("the gateway fails, or the connection breaks, at any moment", "nothing is lost, nothing doubled")
+@pytest.mark.promise("the gateway fails, or the connection breaks, at any moment", "nothing is lost or duplicated")
 def test_failures_at_random_moments_lose_and_double_nothing(
     honest: HonestGateway, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ def test_no_question_leads_to_another_project(client: TestClient, token: str) ->
 
 @pytest.mark.promise(
     "a viewer or an agent of one project asks every address of the dashboard and of the gateway about another",
-    "nothing of it is answered, whatever the token's role, the method, the spelling or the query",
+    "nothing is returned, whatever the token's role, method, spelling or query",
 )
 def test_no_token_of_one_project_gets_anything_of_another(client: TestClient, file: Path, store: Store) -> None:
     roles = {role: bearer(tokens.add(file, role, role, ["mine"])) for role in ("write", "read", "admin")}

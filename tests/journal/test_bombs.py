@@ -52,7 +52,7 @@ def write_bomb(path: Path, rows: int) -> None:
     )
 
 
-@pytest.mark.promise("a sparse JSONL file of a terabyte", "the hole is passed over; every row is read")
+@pytest.mark.promise("a sparse JSONL file of a terabyte", "the hole is skipped; every row is read")
 def test_a_file_with_a_hole_of_a_terabyte_is_read_around_it(run: Path) -> None:
     path = run / f"{EARLY}.jsonl"
     stretch(path)
@@ -97,7 +97,7 @@ def test_a_line_without_an_end_is_cut_and_what_follows_is_read(run: Path, monkey
 
 
 @pytest.mark.usefixtures("few_rows")
-@pytest.mark.promise("a Parquet file of a few KB with billions of rows", "it is left out before anything of it is read")
+@pytest.mark.promise("a Parquet file of a few KB with billions of rows", "it is skipped before any data is read")
 def test_a_small_parquet_file_of_very_many_rows_is_left_out_and_counted(run: Path) -> None:
     bomb = run / "segments" / f"{LATE}.parquet"
     write_bomb(bomb, 1_000_000)

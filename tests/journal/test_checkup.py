@@ -52,7 +52,7 @@ def test_a_healthy_run_has_no_faults(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1", b"no Parquet at all" * 100])
-@pytest.mark.promise("a damaged Parquet file", "it is left out and counted; the rest is read")
+@pytest.mark.promise("a damaged Parquet file", "it is skipped and counted; the rest is read")
 def test_a_damaged_segment_is_left_out_and_counted_and_the_rest_is_read(folder: Path, damage: bytes) -> None:
     reader = RunReader(folder)
     whole = segment(folder, 1).read_bytes()

@@ -14,7 +14,7 @@ def line(number: int) -> bytes:
     return encode_line({"timestamp": format_time(), "step": number, "loss": 1 / (number + 1)})
 
 
-@pytest.mark.promise("a file cut off at any byte", "whole lines now, the rest later")
+@pytest.mark.promise("a file cut off at any byte", "complete lines now, the rest later")
 def test_a_file_cut_at_every_byte_gives_whole_lines_and_the_rest_later(tmp_path: Path) -> None:
     whole = b"".join(line(number) for number in range(4))
     path = tmp_path / "training_metrics_20260101_000000.jsonl"
@@ -30,7 +30,7 @@ def test_a_file_cut_at_every_byte_gives_whole_lines_and_the_rest_later(tmp_path:
         assert cursor.damage.torn == cursor.damage.foreign == 0
 
 
-@pytest.mark.promise("lines of other programs", "they are counted and passed over")
+@pytest.mark.promise("lines of other programs", "they are counted and skipped")
 def test_foreign_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "training_metrics_20260101_000000.jsonl"
     path.write_bytes(line(0) + b'[1,2]\n{"loss":1}\nhello\n\n"text"\n' + line(1))

@@ -71,7 +71,7 @@ run.finish()
 """
 
 
-@pytest.mark.promise("a run is edited while it trains", "nothing of the edit or of what the training writes is lost")
+@pytest.mark.promise("a run is edited while it trains", "neither the edit nor the training's data is lost")
 def test_a_live_training_and_a_user_lose_nothing_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "LOCK_SECONDS", 3600.0)
     training = subprocess.Popen(

@@ -115,7 +115,7 @@ def test_only_files_below_media_are_read(tmp_path: Path, file: str) -> None:
 
 
 @pytest.mark.promise(
-    "the index of media names a link, a pipe or a file of somebody else", "it is not read, nor waited for"
+    "the index of media names a link, a pipe or a file of somebody else", "it is neither read nor waited for"
 )
 def test_links_pipes_and_foreign_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").mkdir()

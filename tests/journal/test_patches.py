@@ -34,7 +34,7 @@ def test_a_patch_is_kept_byte_by_byte_and_counted(folder: Path) -> None:
     assert modes == [0o600, 0o600]
 
 
-@pytest.mark.promise("uncommitted changes have a secret", "the run folder never has it, and the views say so")
+@pytest.mark.promise("uncommitted changes have a secret", "it never reaches the run folder, and the views say so")
 def test_secrets_are_not_kept_and_the_other_bytes_stay(folder: Path) -> None:
     secret = b"+api_key = '" + TOKEN + b"'\n"
     write_patch(folder, PatchFile(), PATCH + secret)

@@ -57,7 +57,7 @@ def test_keys_of_other_programs_are_kept(tmp_path: Path) -> None:
     assert found.as_json()["other"] == 1 and found.panels[0].as_json()["colour"] == "red"
 
 
-@pytest.mark.promise("a damaged view.json of a project", "reported with its path; never written over")
+@pytest.mark.promise("a damaged view.json of a project", "reported with its path; never overwritten")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"panels": 3}', '{"pins": "loss"}', "\udcff"])
 def test_what_is_damaged_is_reported_and_not_written_over(tmp_path: Path, text: str) -> None:
     kept(tmp_path).parent.mkdir()
@@ -138,7 +138,7 @@ for at in range(30):
 """
 
 
-@pytest.mark.promise("several programs change the view of a project at once", "every change is there")
+@pytest.mark.promise("several programs change the view of a project at once", "every change is kept")
 def test_two_programs_that_change_it_at_once_lose_nothing(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path), name]) for name in "abc"]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

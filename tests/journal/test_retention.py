@@ -41,7 +41,7 @@ def test_the_oldest_go_until_the_rest_fits(tmp_path: Path) -> None:
     assert [run.exists() for run in runs] == [False, False, False, True, True]
 
 
-@pytest.mark.promise("clean-up of old runs while one lives", "a live run is never touched")
+@pytest.mark.promise("clean-up of old runs while one is live", "a live run is never touched")
 def test_a_living_run_is_never_touched(tmp_path: Path) -> None:
     live = make_run(tmp_path, "live", days=400, size=1_000_000, status="running")
     assert clean(tmp_path, max_age=1, max_size_gb=1e-9) == []
@@ -68,7 +68,7 @@ def test_a_folder_with_somebody_elses_run_json_is_never_touched(tmp_path: Path) 
     assert (stranger / "run.json").exists()
 
 
-@pytest.mark.promise("clean-up meets a link to a run elsewhere", "what it points to stays")
+@pytest.mark.promise("clean-up meets a link to a run elsewhere", "its target is kept")
 def test_a_run_behind_a_link_is_left_where_it_is(tmp_path: Path) -> None:
     real = make_run(tmp_path / "archive", "run", days=400)
     (tmp_path / "root" / "p").mkdir(parents=True)

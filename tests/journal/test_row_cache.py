@@ -154,7 +154,7 @@ def make_a_folder(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, falsify, make_older, make_a_folder, Path.unlink])
-@pytest.mark.promise("the cache of the run list is damaged, outdated or deleted", "the list shows what the runs say")
+@pytest.mark.promise("the cache of the run list is damaged, outdated or deleted", "the list is still correct")
 def test_a_damaged_cache_is_ignored(root: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     end(make_run(root, "one", lr=0.1))
     settle(root)

@@ -23,7 +23,7 @@ from trainvitals.journal.reader import RunReader
 FILES, ROWS = 40, 50
 
 
-@pytest.mark.promise("the sealer is killed a hundred times", "no row is lost or doubled")
+@pytest.mark.promise("the sealer is killed a hundred times", "no row is lost or duplicated")
 def test_a_sealer_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "run")
     for number in range(FILES):

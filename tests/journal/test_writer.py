@@ -258,7 +258,7 @@ def test_a_descriptor_that_the_program_closed_costs_no_line(tmp_path: Path) -> N
     assert steps(tmp_path) == [0, 1, 2, 3]
 
 
-@pytest.mark.promise("a limit on the size of files (`ulimit -f`)", "the next file is begun")
+@pytest.mark.promise("a file size limit (`ulimit -f`)", "the next file is started")
 def test_files_that_may_not_grow_are_followed_by_new_ones(tmp_path: Path) -> None:
     """`ulimit -f`, as some clusters set it."""
     script = (

@@ -81,7 +81,7 @@ def test_what_a_login_shell_prints_is_skipped(ssh_world: SshWorld, root: Path) -
 
 @pytest.mark.promise(
     "another machine is switched off while it is watched",
-    "what is known of it stays, it is shown as down, and when it is back nothing is missing or there twice",
+    "its last data stays, it is shown as down, and nothing is missing or duplicated when it is back",
 )
 def test_a_machine_that_is_switched_off_and_comes_back(ssh_world: SshWorld, root: Path, tmp_path: Path) -> None:
     server = ssh_world.add("gpu1", environment(root))
@@ -105,8 +105,8 @@ def test_a_machine_that_is_switched_off_and_comes_back(ssh_world: SshWorld, root
 
 
 @pytest.mark.promise(
-    "another machine hangs: it takes connections and answers nothing",
-    "it is shown as slow, then as down; questions about its runs fail at once, the other machines are not delayed",
+    "another machine hangs: it accepts connections but does not respond",
+    "it is shown as slow, then as down; requests for its runs fail immediately; other machines are not delayed",
 )
 def test_a_machine_that_hangs(ssh_world: SshWorld, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = ssh_world.add("gpu1", environment(root))
@@ -162,14 +162,14 @@ def test_only_the_far_side_hangs_or_dies_in_the_middle(ssh_world: SshWorld, root
 
 @pytest.mark.promise(
     "ssh would ask for a password, or does not know the host",
-    "nobody is asked anything; the machine is shown as down, with what to do",
+    "no prompt appears; the machine is shown as down, with what to do",
 )
 def test_ssh_that_asks(ssh_world: SshWorld, root: Path) -> None:
     ssh_world.add("locked", environment(root), "PasswordAuthentication yes", "AuthorizedKeysFile none")
     ssh_world.add("stranger", environment(root), known=False)
     runs = open_all("locked", "stranger", "no-such-host.invalid")
     locked, stranger, missing = runs.states
-    assert (locked.word, locked.detail) == ("down", "ssh is not let in without a password")
+    assert (locked.word, locked.detail) == ("down", "SSH login needs a password")
     assert "ssh-copy-id locked" in locked.hint
     assert (stranger.word, stranger.hint) == ("down", "connect once: ssh stranger")
     assert missing.word == "down" and "Could not resolve" in missing.detail
@@ -179,7 +179,7 @@ def test_ssh_that_asks(ssh_world: SshWorld, root: Path) -> None:
 
 @pytest.mark.promise(
     "another machine has another version of trainvitals, or none",
-    "it is shown so, with what to do, and harms nothing",
+    "this is shown, with what to do, and nothing else is affected",
 )
 def test_another_version_and_none(ssh_world: SshWorld, root: Path) -> None:
     ssh_world.add("newer", environment(root), "ForceCommand echo 'trainvitals reader 99'; cat")
@@ -190,8 +190,11 @@ def test_another_version_and_none(ssh_world: SshWorld, root: Path) -> None:
     newer, older, none, talker = runs.states
     assert (newer.word, newer.hint) == ("incompatible", "upgrade trainvitals here") and "version 99" in newer.detail
     assert (older.word, older.hint) == ("incompatible", "upgrade it on older")
-    assert (none.word, none.detail) == ("down", "trainvitals is not found there") and "remote_command" in none.hint
-    assert talker.word == "down" and "does not greet" in talker.detail
+    assert (none.word, none.detail) == (
+        "down",
+        "trainvitals was not found on the remote machine",
+    ) and "remote_command" in none.hint
+    assert talker.word == "down" and "did not respond as trainvitals" in talker.detail
     runs.stop()
 
 
@@ -200,7 +203,7 @@ def test_what_the_far_shell_is_given_is_quoted(ssh_world: SshWorld, root: Path, 
     assert far_command("x; rm -rf ~", "/a b") == "'x; rm -rf ~' reader --dir '/a b'"
     server: Sshd = ssh_world.add("gpu1", environment(root))
     runs = open_all("gpu1", command=f"touch {tmp_path}/made;")
-    assert state_of(runs, "gpu1").detail == "trainvitals is not found there"
+    assert state_of(runs, "gpu1").detail == "trainvitals was not found on the remote machine"
     assert not (tmp_path / "made").exists() and server.readers() == []
     runs.stop()
 

@@ -92,7 +92,7 @@ def test_a_driver_without_a_gpu_is_unavailable(source: NvidiaSource, fake_nvml: 
         source.discover()
 
 
-@pytest.mark.promise("a GPU falls off the bus", "no values are made up; it is found when it is back")
+@pytest.mark.promise("a GPU falls off the bus", "no values are invented; it is detected when it is back")
 def test_a_lost_gpu_is_said_once_has_no_values_and_comes_back(source: NvidiaSource, fake_nvml: FakeNvml) -> None:
     fault = "count = 3\nerr.*.1 = 15@10-20\n"
     fake_nvml.script(fault + "t = 5")
@@ -150,7 +150,7 @@ def test_a_gpu_that_needs_a_reset_says_so_beside_what_it_still_tells(source: Nvi
     assert sample(missing.read()).values == {"state": "reset required"}
 
 
-@pytest.mark.promise("the driver is reloaded", "every GPU goes on")
+@pytest.mark.promise("the driver is reloaded", "every GPU continues")
 def test_a_reloaded_driver_is_said_once_and_every_gpu_goes_on(source: NvidiaSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.script("count = 4")
     units = gpus(source)

@@ -367,7 +367,7 @@ def test_a_page_that_is_too_large(exporter):
     assert "larger than 16 MB" in failure(exporter.url, timeout=PATIENCE)
 
 
-@pytest.mark.promise("a metrics page that is a gzip bomb", "it is refused at 16 MB")
+@pytest.mark.promise("a metrics page that is a gzip bomb", "it is rejected at 16 MB")
 def test_a_small_page_that_unpacks_to_a_large_one(exporter):
     exporter.page(gzip.compress(bytes(LARGEST_PAGE + 1)), Content_Encoding="gzip")
 
@@ -407,7 +407,7 @@ def test_a_server_that_never_answers(exporter):
     waiting.set()
 
 
-@pytest.mark.promise("a metrics page that comes drop by drop", "the scrape ends after 5 s")
+@pytest.mark.promise("a metrics page that arrives byte by byte", "the scrape ends after 5 s")
 def test_a_server_that_answers_drop_by_drop(exporter, monkeypatch):
     flows = threading.Event()
 

@@ -268,7 +268,7 @@ def test_ten_thousand_tags_are_kept_apart(tmp_path: Path) -> None:
 # -- broken
 
 
-@pytest.mark.promise("an event file is cut at any byte", "every whole record is imported, the rest once it is there")
+@pytest.mark.promise("an event file is cut at any byte", "every complete record is imported, the rest once available")
 def test_a_file_that_is_cut_at_any_byte_gives_every_whole_record_and_goes_on(tmp_path: Path) -> None:
     whole = _write(tmp_path / "whole", *(_event(step, _scalar("loss", float(step))) for step in range(1, 4)))
     data = whole.read_bytes()
@@ -292,7 +292,7 @@ def test_a_file_that_is_cut_at_any_byte_gives_every_whole_record_and_goes_on(tmp
         assert [*found, *rest] == [1.0, 2.0, 3.0]
 
 
-@pytest.mark.promise("a record of an event file is damaged", "it alone is left out, and is counted")
+@pytest.mark.promise("a record of an event file is damaged", "only that record is skipped, and counted")
 @pytest.mark.parametrize("wrong", ["length", "checksum of the length", "payload", "checksum of the payload"])
 def test_a_damaged_record_costs_only_itself_and_is_counted(tmp_path: Path, wrong: str) -> None:
     records = [_event(step, _scalar("loss", float(step))) for step in range(1, 6)]

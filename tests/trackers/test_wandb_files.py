@@ -152,7 +152,7 @@ def test_a_damaged_block_costs_only_itself_and_is_counted(written: Path, tmp_pat
     assert losses[-1] == 1 / 2000
 
 
-@pytest.mark.promise("a W&B file names a picture outside of its folder", "it is not read, and is counted")
+@pytest.mark.promise("a W&B file references a picture outside its folder", "it is not read, and is counted")
 def test_a_record_of_garbage_and_names_that_lead_elsewhere_are_left_out(tmp_path: Path) -> None:
     def field(number: int, body: bytes) -> bytes:
         return bytes(

@@ -174,7 +174,7 @@ def test_the_loss_of_a_flax_loop_that_logs_it_is_there_once(tmp_path: Path) -> N
 
 
 @pytest.mark.promise(
-    "the process that W&B's client logs to is killed (kill -9)", "it is started again; nothing is lost or doubled"
+    "the process that W&B's client logs to is killed (kill -9)", "it is started again; nothing is lost or duplicated"
 )
 def test_a_killed_intake_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Path, own_runtime: Path) -> None:
     pause = "time.sleep(float(sys.argv[2]))"

@@ -14,7 +14,7 @@ from trainvitals.journal.reader import open_run
 
 
 @pytest.mark.promise(
-    "a program that gevent has patched", "every row of every greenlet is there once, and the agent samples"
+    "a program patched by gevent", "every row of every greenlet is written once, and the agent keeps sampling"
 )
 def test_greenlets_may_log_and_the_run_ends_as_it_should(tmp_path: Path) -> None:
     program = textwrap.dedent(

@@ -152,7 +152,7 @@ def test_a_git_that_fails_leaves_dirty_unknown(repository: Path, tmp_path: Path)
     assert "dirty" not in read_git(repository, stand_in(tmp_path / "bin", "echo dirty; exit 128"))
 
 
-@pytest.mark.promise("`git` hangs when the run begins", "it is ended; the run begins without that fact")
+@pytest.mark.promise("`git` hangs when a run starts", "it is killed; the run starts without git information")
 def test_a_git_that_hangs_is_ended_and_leaves_dirty_unknown(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +267,7 @@ def test_why_there_is_no_patch(repository: Path, tmp_path: Path) -> None:
     assert why_no_patch(repository, commit, {**ENVIRON, "PATH": str(tmp_path)}) == "failed"
 
 
-@pytest.mark.promise("a diff is endless, or git hangs", "it is read up to its limit, and git is ended")
+@pytest.mark.promise("an endless diff, or git hangs", "it is read up to the limit, and git is killed")
 def test_git_that_prints_or_waits_without_end_is_ended(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +304,7 @@ def test_untracked_files_are_named_and_counted_up_to_a_limit(repository: Path) -
     assert git_facts.read_untracked(repository, ENVIRON, 2) == ([".gitignore", "data/"], True)
 
 
-@pytest.mark.promise("a repository names programs in its configuration", "looking at its state starts none of them")
+@pytest.mark.promise("a repository configures programs (filters, hooks)", "reading its state runs none of them")
 def test_a_hostile_repository_starts_no_program(repository: Path, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     program = tmp_path / "program"

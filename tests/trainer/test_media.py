@@ -236,7 +236,7 @@ def test_more_than_the_rate_is_left_out(run: Run, monkeypatch: pytest.MonkeyPatc
     assert len(kept(run)) == media.BURST + 1
 
 
-@pytest.mark.promise("media/ of the run folder cannot be written", "media are counted as left out; the loop continues")
+@pytest.mark.promise("media/ of the run folder cannot be written", "media are skipped and counted; the loop continues")
 def test_a_folder_that_cannot_be_written_costs_only_the_media(
     run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_media(
     assert capfd.readouterr().err.count("not kept") == 2
 
 
-@pytest.mark.promise("the disk is full", "a file of media that does not fit is removed again and counted")
+@pytest.mark.promise("the disk is full", "a media file that does not fit is removed and counted")
 def test_a_file_that_does_not_fit_leaves_nothing(run: Run) -> None:
     run.log_text("t", "small", step=0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

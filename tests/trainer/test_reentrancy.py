@@ -38,7 +38,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 
 
 @pytest.mark.parametrize("way", ["fast", "slow", "waiting"])
-@pytest.mark.promise("`log()` in a signal handler that interrupts `log()`", "each row is there exactly once")
+@pytest.mark.promise("`log()` in a signal handler that interrupts `log()`", "each row is written exactly once")
 def test_rows_of_a_signal_handler_and_of_what_it_interrupts_are_there_once(tmp_path: Path, way: str) -> None:
     """`waiting`: the folder is away for a while, so that lines wait and are written later, under fire."""
     nan = "float('nan')" if way != "fast" else "1.0"
@@ -68,7 +68,7 @@ print(next(fired))
 
 @pytest.mark.parametrize("error", ["TimeoutError", "ValueError", "KeyboardInterrupt", "SystemExit"])
 @pytest.mark.parametrize("value", ["1.0", "float('nan')"])
-@pytest.mark.promise("a signal handler raises during `log()`", "the program gets the exception; no row is doubled")
+@pytest.mark.promise("a signal handler raises during `log()`", "the program gets the exception; no row is duplicated")
 def test_what_a_handler_raises_reaches_the_program_and_no_row_is_there_twice(
     tmp_path: Path, error: str, value: str
 ) -> None:
@@ -110,7 +110,7 @@ def test_what_a_handler_raises_reaches_the_program_and_no_row_is_there_twice(
     assert len(steps) == len(set(steps))
 
 
-@pytest.mark.promise("`log()` in finalizers, exit functions and threads", "no deadlock; every row is there")
+@pytest.mark.promise("`log()` in finalizers, exit functions and threads", "no deadlock; every row is written")
 def test_finalizers_exit_functions_and_threads_may_log(tmp_path: Path) -> None:
     done, rows = train(
         tmp_path,
@@ -143,7 +143,7 @@ def test_finalizers_exit_functions_and_threads_may_log(tmp_path: Path) -> None:
     assert [row["at_exit"] for row in rows if "at_exit" in row] == [1]
 
 
-@pytest.mark.promise("the program closes all its descriptors", "no line goes into another file of the program")
+@pytest.mark.promise("the program closes all its descriptors", "no line is written to another file of the program")
 def test_a_program_that_closes_all_its_files_keeps_its_own_clean_from_the_first_line_on(tmp_path: Path) -> None:
     done, rows = train(
         tmp_path,

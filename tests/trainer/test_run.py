@@ -352,7 +352,7 @@ def test_logging_after_the_end_is_counted_and_said_once(capfd: Any) -> None:
     assert run.refused == 2 and capfd.readouterr().err.count("has ended") == 1
 
 
-@pytest.mark.promise("eight threads log at once", "every line is whole and there once")
+@pytest.mark.promise("eight threads log at once", "every line is complete and written once")
 def test_eight_threads_may_log_at_once() -> None:
     with trainvitals.init(rotate_size_mb=0.05) as run:
 
@@ -495,7 +495,7 @@ def test_a_run_folder_may_have_any_name(tmp_path: Path) -> None:
     assert run.folder.is_relative_to(root) and values(run, "loss") == [1.0]
 
 
-@pytest.mark.promise("the disk fills up and has room again", "no line is lost, none is doubled, the order stays")
+@pytest.mark.promise("the disk fills up and is freed again", "no line is lost, duplicated or reordered")
 def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path, capfd: Any) -> None:
     with trainvitals.init(dir=small_disk, capture_git=False) as run:
         run.log({"loss": 0.0}, step=0)
@@ -511,7 +511,7 @@ def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path,
     assert said.count("No space left") == 1 and said.count("is writable again") == 1
 
 
-@pytest.mark.promise("the disk stays full", "the training goes on, and what was lost is counted and reported")
+@pytest.mark.promise("the disk stays full", "the training continues; lost lines are counted and reported")
 def test_a_disk_that_stays_full_is_survived_and_what_is_lost_is_said(small_disk: Path, capfd: Any) -> None:
     run = trainvitals.init(dir=small_disk, capture_git=False)
     (small_disk / "ballast").write_bytes(b"x" * 150_000)
@@ -528,7 +528,7 @@ def remount(place: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [{}, {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}])
-@pytest.mark.promise("a read-only disk", "one warning; the training goes on; lost lines are counted")
+@pytest.mark.promise("a read-only disk", "one warning; the training continues; lost lines are counted")
 def test_a_read_only_disk_is_said_once_the_training_goes_on_and_what_is_lost_is_counted(
     small_disk: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch, ranks: dict[str, str]
 ) -> None:
@@ -549,7 +549,7 @@ def test_a_read_only_disk_is_said_once_the_training_goes_on_and_what_is_lost_is_
         trainvitals.init(dir=small_disk, project="p", strict=True)
 
 
-@pytest.mark.promise("a run begins on a read-only disk", "it is whole once the disk can be written")
+@pytest.mark.promise("a run starts on a read-only disk", "it is complete once the disk is writable")
 def test_a_run_that_began_on_a_read_only_disk_is_whole_once_it_can_be_written(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,7 +574,7 @@ def test_a_run_that_ends_just_as_the_disk_can_be_written_is_whole(small_disk: Pa
     assert values(run, "loss") == [0.0] and read_run(run.folder)["status"] == "finished"
 
 
-@pytest.mark.promise("somebody removes the folder of a live run", "one warning; lines after it are counted as lost")
+@pytest.mark.promise("the folder of a live run is removed", "one warning; later lines are counted as lost")
 def test_a_run_folder_that_is_removed_is_said_once_and_the_lines_after_it_are_counted(
     capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

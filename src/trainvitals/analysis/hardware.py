@@ -86,7 +86,7 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
         share, _, _ = share_of_step(measured, "other_time")
         if share > limits["other_work_percent"] / 100:
             return (
-                f"work between steps such as logging, evaluation and checkpoints ({percent(share)} of the time)",
+                f"work between steps, such as logging, evaluation and checkpoints ({percent(share)} of the time)",
                 conditions["other_work"].advice,
             )
     except NotJudged:

@@ -69,7 +69,7 @@ def _find_restart(
             "lr.jump",
             "info",
             f"The learning rate went back up from {show(y[place])} to {show(y[place + 1])} at step {step:,}",
-            ("its schedule seems to begin again there, before it had come down",),
+            ("the learning-rate schedule seems to restart before it has decayed",),
             conditions["learning_rate_jumped"].advice,
             step=step,
             named_at=step,

@@ -77,7 +77,7 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
     """The loss rose from its best, or from where it began, and stays there."""
     loss = measured.need("loss", 30).finite()
     if _crosses_zero(loss.y):
-        raise NotJudged("a loss that does not cross zero again and again, unlike that of a policy gradient")
+        raise NotJudged("a loss that does not repeatedly cross zero, as in policy gradients")
     limits = conditions.thresholds
     episodes = find_rises(loss, limits["loss_divergence_percent"] / 100)
     if not episodes:
@@ -186,7 +186,7 @@ def _find_bad_batches(episodes: Sequence[Episode], conditions: Conditions) -> li
             f"The loss spikes every {show(usual)} steps",
             (
                 f"{len(episodes)} times; at steps {_steps_of(episodes)}",
-                "if that is a pass over the data, it is the data",
+                "if this is one pass over the data, the data is the cause",
             ),
             conditions["bad_batch"].advice,
             step=episodes[0].since,

@@ -118,7 +118,7 @@ def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[F
         Finding(
             "data.unseen",
             "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
-            f"{percent(share)} of step time is spent outside the model, and data loading is not seen",
+            f"{percent(share)} of step time is spent outside the model, and data loading is not visible",
             (f"no DataLoader and no watch.batches: data_time is missing; median step {seconds_of(step)}",),
             conditions["data_unseen"].advice,
             values={"share": share, "step_seconds": step},

@@ -98,7 +98,7 @@ def benchmark(
     process.wait()
     done = [found for found in read_benchmarks(folder) if found.step == step]
     if process.returncode or not done:
-        raise TrainvitalsError("the benchmark failed", hint="its reason is in the run's events")
+        raise TrainvitalsError("the benchmark failed", hint="the reason is in the run's events")
     return done[-1]
 
 

@@ -99,7 +99,7 @@ class ModelProcess:
     def _explain_death(self) -> ChildFailure:
         code = self._process.wait()
         if code == -signal.SIGKILL:
-            return ChildFailure("its process was killed: most likely out of memory", out_of_memory=True)
+            return ChildFailure("the process was killed, most likely out of memory", out_of_memory=True)
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(self._errors.tell() - TAIL, 0))
         last = self._errors.read().decode(errors="replace").strip().splitlines()

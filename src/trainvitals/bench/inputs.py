@@ -66,7 +66,7 @@ def parse_inputs(text: str) -> tuple[InputSpec, ...]:
     found = tuple(_parse_one(part.strip()) for part in text.split(","))
     positions = [spec.name is None for spec in found]
     if positions != sorted(positions, reverse=True):
-        raise TrainvitalsError(f"'{text}': inputs by position come before those by name")
+        raise TrainvitalsError(f"'{text}': positional inputs must come before named ones")
     return found
 
 
@@ -74,7 +74,7 @@ def _parse_one(text: str) -> InputSpec:
     match = _SPEC.fullmatch(text)
     if match is None:
         raise TrainvitalsError(
-            f"'{text}' is not an input: sizes with an x between them, the batch first",
+            f"'{text}' is not an input: separate sizes with x, batch first",
             hint="such as: 1x3x224x224, int64:1x128<50257, or ids=int64:1x16,mask=bool:1x16",
         )
     dtype = ALIASES.get(match["dtype"] or "float32", match["dtype"] or "float32")

@@ -122,7 +122,7 @@ def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float])
     slow = [row for row in timed if row.latency.outliers > FEW_OUTLIERS * row.latency.calls]
     if slow:
         worst = max(slow, key=lambda row: row.latency.outliers / row.latency.calls)
-        why = "; ".join(causes) or "nothing on this machine explains it"
+        why = "; ".join(causes) or "no cause found on this machine"
         warnings.append(
             f"{worst.name}: {worst.latency.outliers:,} of {count_of(worst.latency.calls, 'call')} were slower than "
             f"5 MAD; {why}"
@@ -140,5 +140,5 @@ def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float])
     unsteady = [row.name for row in timed if not row.latency.steady]
     if unsteady:
         more = f" and {len(unsteady) - 3} more" if len(unsteady) > 3 else ""
-        warnings.append(f"{', '.join(unsteady[:3])}{more}: the times were still changing when the warm-up ended")
+        warnings.append(f"{', '.join(unsteady[:3])}{more}: timings were still changing at the end of warm-up")
     return warnings

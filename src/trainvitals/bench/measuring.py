@@ -135,7 +135,7 @@ def _only_size(found: Benchmark, plan: Plan) -> Benchmark:
         state=NOT_RANKED,
         reason="not loaded"
         if has_code
-        else f"only weights; to time them give the code: my_models:make_model --weights {path.name}",
+        else f"weights only; to time them, pass the code: my_models:make_model --weights {path.name}",
         disk_mb=size.disk_bytes / MB,
         parameters=size.parameters,
         bytes_by_dtype=size.bytes_by_dtype,
@@ -315,7 +315,7 @@ class _Session:
         reference = cases[0]
         for case in cases:
             if not case.is_done:
-                self._show(f"{case.child.variant}, batch {batch}: checking the answers")
+                self._show(f"{case.child.variant}, batch {batch}: checking outputs")
                 with _failing(case):
                     self._check(case, reference, batch)
         for case in cases:

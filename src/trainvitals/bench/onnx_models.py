@@ -132,7 +132,7 @@ def build(plan: Plan, variant: str, work: Path, threads: int) -> tuple[OnnxModel
     had here."""
     _need("onnxruntime")
     if plan.device != "cpu":
-        raise Unavailable("onnxruntime is measured on the CPU only")
+        raise Unavailable("onnxruntime is supported on the CPU only")
     model = OnnxModel(lambda batch: _place(plan, variant, work, batch), threads)
     session = model.session(plan.batches[0] if plan.batches else 1)
     is_whole = plan.target.endswith(SUFFIX)
@@ -159,7 +159,7 @@ def _need(*names: str) -> None:
 def _spec_of(item: Any) -> InputSpec:
     dtype = _DTYPES.get(item.type)
     if dtype is None:
-        raise Unavailable(f"the input '{item.name}' is of type {item.type}, which cannot be made up")
+        raise Unavailable(f"the input '{item.name}' is of type {item.type}, which cannot be generated")
     # A size with a name is free: 1.
     return InputSpec(tuple(size if isinstance(size, int) else 1 for size in item.shape) or (1,), dtype, item.name)
 
@@ -183,7 +183,7 @@ def _export(plan: Plan, work: Path, batches: Sequence[int]) -> None:
     from trainvitals.bench.inputs import make_arrays
 
     if plan.is_generator:
-        raise Unavailable("a model that generates is not exported")
+        raise Unavailable("text generation models are not exported")
     module, specs, _ = torch_models.load(plan)
     specs = plan.inputs or specs
     model = torch_models.TorchModel(module, "cpu")
@@ -219,4 +219,4 @@ def _quantize(path: Path, made: Path) -> None:
     onnx.save(model, str(plain))
     quantize_dynamic(str(plain), str(made), weight_type=QuantType.QInt8, per_channel=True)
     if not any(node.op_type in _INTEGER_KERNELS for node in onnx.load(str(made)).graph.node):
-        raise Unavailable("the model has no layer that onnxruntime could quantize")
+        raise Unavailable("the model has no layers that onnxruntime can quantize")

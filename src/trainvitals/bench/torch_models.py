@@ -108,7 +108,7 @@ class TorchModel:
             return ""
         from torch._dynamo.utils import counters
 
-        return "" if counters["stats"]["unique_graphs"] else "torch.compile compiled nothing of this model"
+        return "" if counters["stats"]["unique_graphs"] else "torch.compile compiled no part of this model"
 
     def count_flops(self, inputs: Inputs) -> int | None:
         from torch.utils.flop_counter import FlopCounterMode
@@ -216,7 +216,7 @@ def load(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
         return _load_transformers(plan)
     if path.suffix == ".pt2":
         if not zipfile.is_zipfile(path):
-            raise Unavailable(f"{path} is damaged or not a program of torch.export")
+            raise Unavailable(f"{path} is damaged or not a torch.export program")
         exported = _guard_pickle(lambda: torch.export.load(path), path)
         return exported.module(), _specs_of(exported), []
     if zipfile.is_zipfile(path) and _is_script(path):
@@ -245,7 +245,7 @@ def _guard_pickle(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except pickle.UnpicklingError:
         raise Unavailable(
-            f"{path} contains a pickle, which can run any code when it is loaded; if you trust it: --trust"
+            f"{path} contains a pickle, which can run arbitrary code when loaded; if you trust it: --trust"
         ) from None
 
 
@@ -264,7 +264,7 @@ def _load_pickle(plan: Plan, path: Path) -> tuple[Any, tuple[InputSpec, ...], li
 def _ready(module: Any) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     if not isinstance(module, torch.nn.Module):
         return module, (), []
-    remarks = ["training mode was on: it was switched off"] if module.training and _minds_training(module) else []
+    remarks = ["training mode was on and has been turned off"] if module.training and _minds_training(module) else []
     return module.eval().requires_grad_(False), (), remarks
 
 
@@ -312,7 +312,7 @@ def _specs_of(exported: Any) -> tuple[InputSpec, ...]:
 def _load_transformers(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     folder = Path(plan.target)
     if not (folder / "config.json").is_file():
-        raise Unavailable(f"{folder} has no config.json: it is not the folder of a Transformers model")
+        raise Unavailable(f"{folder} has no config.json: not a Transformers model folder")
     try:
         import transformers
     except ImportError:
@@ -403,7 +403,7 @@ def _torchao(config_name: str, **options: Any) -> Callable[..., TorchModel]:
         if config is None:  # they are renamed between minor versions
             raise Unavailable(f"this version of torchao has no {config_name}")
         if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
-            raise Unavailable("the model has no linear layers that torchao could quantize")
+            raise Unavailable("the model has no linear layers that torchao can quantize")
         given = {key: make(quantization) for key, make in options.items()}
         quantization.quantize_(module, config(**given))
         return TorchModel(module, plan.device, inference=False)  # its tensors cannot be inference tensors
@@ -416,7 +416,7 @@ def _legacy(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> 
     if quantize is None or plan.device != "cpu":
         raise Unavailable("this torch has no dynamic quantization" if quantize is None else "for CPUs only")
     if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
-        raise Unavailable("the model has no linear layers that torch could quantize")
+        raise Unavailable("the model has no linear layers that torch can quantize")
     return TorchModel(quantize(module, {torch.nn.Linear}, dtype=torch.qint8), plan.device)
 
 

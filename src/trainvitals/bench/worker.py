@@ -62,7 +62,7 @@ class Worker:
         self._work = Path(work)
         is_onnx = variant in ONNX_VARIANTS
         if self._plan.target.endswith(".onnx") and not is_onnx:
-            raise Unavailable("the model is an ONNX file, which torch does not run")
+            raise Unavailable("the model is an ONNX file, which torch cannot run")
         _import(is_onnx, threads)
         self._before = process_memory.read_resident() or 0.0
         process_memory.reset_peak()
@@ -78,11 +78,11 @@ class Worker:
             self._model, specs, remarks = torch_models.build(self._plan, variant, self._work)
         seconds = (self._clock() - begin) / 1e9
         if self._plan.is_generator and not hasattr(getattr(self._model, "module", None), "generate"):
-            raise Unavailable("it does not generate: --generate is for the folder of a Transformers language model")
+            raise Unavailable("--generate requires a Transformers language model folder")
         self._load_peak = process_memory.read_peak()
         self._specs = self._plan.inputs or specs
         if not self._specs:
-            raise Unavailable("the model's file does not know its inputs: --input, such as 1x3x224x224")
+            raise Unavailable("the model file does not contain its inputs: pass --input, such as 1x3x224x224")
         gc.collect()
         gc.freeze()  # what was imported is not looked through again before every round
         return {
@@ -121,7 +121,7 @@ class Worker:
         once, twice = self._answer(inputs), self._answer(inputs)
         found = []
         if not once:
-            found.append("the model returns no tensors: its answers cannot be compared")
+            found.append("the model returns no tensors, so outputs cannot be compared")
         broken = sum(int((~np.isfinite(item)).sum()) for item in once)
         if broken:
             found.append(f"{broken:,} of {sum(item.size for item in once):,} output values are NaN or infinite")
@@ -296,7 +296,7 @@ def _import(is_onnx: bool, threads: int) -> None:
     try:
         import torch
     except ImportError:
-        raise Unavailable("torch is not installed; without it only ONNX files can be measured") from None
+        raise Unavailable("torch is not installed; only ONNX files can be measured without it") from None
     torch.set_num_threads(threads)
 
 

@@ -50,7 +50,7 @@ def by_run(families: Iterable[Metric]) -> dict[str, list[Metric]]:
 
 
 def push(url: str, run: str, families: Iterable[Metric], credentials: Credentials) -> None:
-    """Replace the group of this run. Raises OSError when the gateway does not take it."""
+    """Replace the group of this run. Raises OSError when the gateway does not accept it."""
     registry = CollectorRegistry()
     registry.register(_Run(families))
 

@@ -97,7 +97,7 @@ class Writer:
         """Room for their rows until they are in the engine; raises Busy. There is always room for one request."""
         size = sum(len(frame.data) * GROWTH.get(frame.kind, 1) for frame in frames)
         if self._bytes and self._bytes + size > MOST_PENDING:
-            raise Busy("more rows are waiting than there is memory for")
+            raise Busy("too many rows waiting: the memory limit is reached")
         self._bytes += size
         try:
             yield
@@ -248,7 +248,7 @@ class Gateway:
                     return _refuse(426, f"this gateway speaks version {wire.VERSION}, not {version[:20]}")
                 access = self._find_access(request)
                 if access is None:
-                    return _refuse(401, "a token is required, or this one is not known")
+                    return _refuse(401, "missing or unknown token")
                 project = wire.check_key("project", request.path_params["project"])
                 run = wire.check_key("run", request.path_params["run"])
                 if not access.may(role, project):
@@ -285,7 +285,7 @@ class Gateway:
         announced = request.headers.get("content-length", "")
         size = min(int(announced), wire.MOST_BYTES) if announced.isdecimal() else wire.MOST_BYTES
         if self._arriving + size > MOST_ARRIVING:
-            raise Busy("more requests arrive at once than there is memory for")
+            raise Busy("too many concurrent requests: the memory limit is reached")
         self._arriving += size
         try:
             return await self._take_body(request, access, project, run)
@@ -322,11 +322,11 @@ class Gateway:
         self.counts.pushes += 1
         access = self._find_access(request)
         if access is None:
-            return _refuse(401, "a token is required, or this one is not known")
+            return _refuse(401, "missing or unknown token")
         if access.role == "read":
             return _refuse(403, "this token may not write")
         if self._metrics is None:
-            return _refuse(404, "this gateway takes no metrics: it was started without --metrics")
+            return _refuse(404, "this gateway does not accept metrics: it was started without --metrics")
         headers = {name: value for name in PASSED_HEADERS if (value := request.headers.get(name)) is not None}
         try:
             body = await _read_body(request)
@@ -335,7 +335,7 @@ class Gateway:
         except WireError as error:
             return _refuse(413, error.message)
         except (OSError, ValueError) as error:
-            return _refuse(503, f"the metrics' storage cannot be reached: {error}", AWAY_SECONDS)
+            return _refuse(503, f"the metrics storage cannot be reached: {error}", AWAY_SECONDS)
         told = {name: value for name, value in answer.headers.items() if name.lower().startswith(_TOLD)}
         return Response(answer.body, answer.status, told)
 
@@ -355,13 +355,13 @@ class Gateway:
         lines = []
         for name, value, help_text in (
             ("requests", counts.requests, "Requests of agents."),
-            ("refused", counts.refused, "Requests that were refused for what they hold."),
-            ("over_quota", counts.over_quota, "Requests that wait because a project or token has had its share."),
+            ("refused", counts.refused, "Requests rejected as invalid."),
+            ("over_quota", counts.over_quota, "Requests delayed because a project or token is over its quota."),
             ("rows", counts.rows, "Rows written to the engine."),
-            ("received_bytes", counts.bytes, "Bytes received, as they came."),
-            ("pushes", counts.pushes, "Pushes of metrics that were passed on, or refused."),
+            ("received_bytes", counts.bytes, "Bytes received, before decompression."),
+            ("pushes", counts.pushes, "Pushes of metrics, forwarded or refused."),
             ("writes", counts.writes, "Inserts into the engine."),
-            ("failed_writes", counts.failed_writes, "Inserts that failed; their rows come again."),
+            ("failed_writes", counts.failed_writes, "Failed inserts; their rows are sent again."),
         ):
             metric = f"trainvitals_gateway_{name}_total"
             lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} counter", f"{metric} {value}"]

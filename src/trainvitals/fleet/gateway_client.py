@@ -163,7 +163,7 @@ class FarGateway:
             self.failed += 1
             raise GatewayRefused(redact_text(f"HTTP {status}{said}"))
         if status in (401, 403):
-            missing = f"it wants a token, and {self._access.token.removeprefix('env:')} is not set"
+            missing = f"it requires a token, and {self._access.token.removeprefix('env:')} is not set"
             text = "the token is refused" if had_token else missing
             raise self._fail(f"{text} (HTTP {status}{said})", CLOSED_PAUSE)
         if status == 426:
@@ -177,7 +177,7 @@ class FarGateway:
 
     def _parse(self, answer: http_client.Answer) -> dict[str, Held]:
         if answer.headers.get(wire.VERSION_HEADER) is None:
-            raise self._fail("there is no gateway of trainvitals at this address", CLOSED_PAUSE)
+            raise self._fail("no trainvitals gateway at this address", CLOSED_PAUSE)
         try:
             files = runtime.parse_object(answer.body)["files"]
             found = {path: Held.parse(held) for path, held in files.items() if isinstance(path, str)}

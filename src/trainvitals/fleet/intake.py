@@ -133,7 +133,7 @@ class _Taking:
             self.conflicts.add(frame.path)
             return
         if not frame.data.endswith(b"\n"):
-            raise WireError(f"{frame.path}: the last line is not complete")
+            raise WireError(f"{frame.path}: the last line is incomplete")
         name = _parse(frame.path)
         listed = frame.data[:-1].split(b"\n")
         first_step = before.first_step

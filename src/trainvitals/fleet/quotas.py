@@ -139,13 +139,13 @@ class Quotas:
         )
         if used >= limit.gb_per_day * 1e9:
             left = DAY - int(self._clock()) % DAY
-            raise OverQuota(f"{who} has shipped its {limit.gb_per_day:g} GB of today (UTC)", left)
+            raise OverQuota(f"{who} has shipped its {limit.gb_per_day:g} GB for today (UTC)", left)
 
     async def _check_runs(self, limit: Limits, who: str, project: str, token: str) -> None:
         if limit.runs_per_day is None and limit.runs is None:
             return
         key = (project, token)
-        reason = f"{who} has no room for another run"
+        reason = f"{who} has reached its limit of runs"
         if self._clock() - self._full.get(key, float("-inf")) < SHARE_SECONDS:
             raise OverQuota(reason, RUNS_SECONDS)
         waiting = sum(1 for its_project, _ in self._begun if token or its_project == project)

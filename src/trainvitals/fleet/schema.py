@@ -209,7 +209,7 @@ def check(engine: ClickHouse) -> None:
     except EngineError as error:
         if "Code: 60" in error.message or "Code: 81" in error.message:  # no such table, no such database
             raise SchemaError(
-                f"{engine.address.shown} has no tables of trainvitals",
+                f"{engine.address.shown} has no trainvitals tables",
                 hint=f"start a gateway with it: trainvitals gateway --store {engine.address.shown}",
             ) from None
         raise
@@ -218,7 +218,7 @@ def check(engine: ClickHouse) -> None:
     if known < VERSION:
         raise SchemaError(
             f"the tables of {engine.address.shown} are of version {known}, this trainvitals needs {VERSION}",
-            hint="a gateway of this version brings them up to date when it starts",
+            hint="start a gateway of this version to migrate them",
         )
 
 

@@ -188,7 +188,7 @@ class RunShipment:
     def _send_less(self, frames: Sequence[FileRange]) -> None:
         total = sum(len(frame.data) for frame in frames)
         if len(frames) == 1 and (self._budget <= LEAST_BYTES or frames[0].kind not in ("lines", "bytes")):
-            self._leave_out(frames[0].path, f"the gateway does not take {total:,} bytes at once")
+            self._leave_out(frames[0].path, f"the gateway does not accept {total:,} bytes at once")
         elif self._budget <= LEAST_BYTES:
             self._alone = len(frames)
         self._budget = max(min(self._budget, total) // 2, LEAST_BYTES)
@@ -399,7 +399,7 @@ class RunShipment:
         if held.end > file.size:
             if held.end > path.stat().st_size:
                 self._leave_out(
-                    file.path, "the gateway has more of it than there is here: perhaps of another run with this id"
+                    file.path, "the gateway has more of it than this folder: possibly another run with the same id"
                 )
             return b""
         data = _read(path, held.end, min(room, file.size - held.end))

@@ -168,13 +168,13 @@ class PipeChannel:
             raise self._explain_end() from None
         except MessageError as error:
             self.close()
-            raise MachineError(f"an answer that makes no sense: {error}") from None
+            raise MachineError(f"invalid response: {error}") from None
         except BaseException:
             self.close()  # whatever interrupted us, the answer to this would be taken for the next one's
             raise
         if answer.json.get("id") != self._number:
             self.close()
-            raise MachineError("an answer to another question")
+            raise MachineError("response to a different request")
         return check(answer)
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class PipeChannel:
         """Skip what a login shell prints before the far side does."""
         while messages.GREETING not in self._buffer or b"\n" not in self._buffer.partition(messages.GREETING)[2]:
             if len(self._buffer) > GREETING_BYTES:
-                raise MessageError("the far side does not greet as trainvitals does")
+                raise MessageError("the remote program did not respond as trainvitals")
             self._receive(until)
         line, _, rest = self._buffer.partition(messages.GREETING)[2].partition(b"\n")
         self._buffer = bytearray(rest)
@@ -248,20 +248,22 @@ def explain_end(host: str, code: int | None, said: Sequence[str], *, was_up: boo
     whole = "\n".join(said)
     if "Permission denied" in whole or "Too many authentication failures" in whole:
         return MachineError(
-            "ssh is not let in without a password", hint=f"let it in by key: ssh-copy-id {host}; then try: ssh {host}"
+            "SSH login needs a password", hint=f"set up a key: ssh-copy-id {host}; then try: ssh {host}"
         )
     if "Host key verification failed" in whole or "REMOTE HOST IDENTIFICATION HAS CHANGED" in whole:
-        return MachineError("ssh does not know this host's key, or it has changed", hint=f"connect once: ssh {host}")
+        return MachineError("unknown or changed host key", hint=f"connect once: ssh {host}")
     if code == 127 or "command not found" in whole:
         return MachineError(
-            "trainvitals is not found there",
-            hint="install it there, or say where it is: remote_command: ~/venv/bin/trainvitals",
+            "trainvitals was not found on the remote machine",
+            hint="install it there, or set its path: remote_command: ~/venv/bin/trainvitals",
         )
     if code == 2 and ("unknown command" in whole or "reader" in last):
-        return OtherVersion("the trainvitals there is too old to be asked", hint=f"upgrade it on {host}")
+        return OtherVersion("the remote trainvitals is too old", hint=f"upgrade it on {host}")
     if was_up:
         return ConnectionLost(f"the connection was lost{f': {last}' if last else ''}")
-    return MachineError(last.removeprefix("ssh: ") or "the far side ended without a word", hint=f"try: ssh {host}")
+    return MachineError(
+        last.removeprefix("ssh: ") or "the remote program exited without output", hint=f"try: ssh {host}"
+    )
 
 
 def check_protocol(spoken: int | None, version: str) -> None:
@@ -308,19 +310,19 @@ class HttpChannel:
         except OSError as error:
             raise MachineError(one_line(error)[:LONGEST_TEXT]) from error
         except MessageError as error:
-            raise MachineError(f"an answer that makes no sense: {error}") from None
+            raise MachineError(f"invalid response: {error}") from None
         if whole(answer.json.get("id")) != self._number:
-            raise MachineError("an answer to another question")
+            raise MachineError("response to a different request")
         return check(answer)
 
     def _explain(self, found: http_client.Answer) -> MachineError:
         if found.status == 401:
             return MachineError(
-                "the server refuses the token",
-                hint="give the token of its user, the one in serve.token of the runtime folder there: https://TOKEN@HOST:PORT",
+                "the server rejected the token",
+                hint="use the token of its user, from serve.token in the runtime folder there: https://TOKEN@HOST:PORT",
             )
         if found.status == 404:
-            return OtherVersion("the trainvitals there is too old to be asked", hint="upgrade it there")
+            return OtherVersion("the remote trainvitals is too old", hint="upgrade it there")
         if found.status == 409:
             return MachineError(found.text[:LONGEST_TEXT])
         return MachineError(f"the server answers {found.status} {one_line(found.reason)[:80]}")

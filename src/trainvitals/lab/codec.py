@@ -28,7 +28,7 @@ T = TypeVar("T")
 def require(value: T | None, what: str) -> T:
     """`value`; raises MachineError if there is none."""
     if value is None:
-        raise MachineError(f"an answer that makes no sense: {what}")
+        raise MachineError(f"invalid response: {what}")
     return value
 
 
@@ -103,7 +103,7 @@ def load_series(answer: Message) -> list[Series]:
         nonlocal place
         place += 8 * count
         if count < 0 or place > len(answer.rest):
-            raise MachineError("an answer that makes no sense: fewer numbers than announced")
+            raise MachineError("invalid response: fewer numbers than announced")
         return np.frombuffer(answer.rest, "<f8", count, place - 8 * count).astype(np.float64)
 
     found = []

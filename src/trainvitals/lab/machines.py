@@ -275,7 +275,7 @@ class Machine:
             except TrainvitalsError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - whatever a far side answers, the others are asked on
-                self._fail(MachineError(f"an answer that makes no sense: {type(error).__name__}"))
+                self._fail(MachineError(f"invalid response: {type(error).__name__}"))
             self._tried.set()
             if self._ended.is_set():
                 return

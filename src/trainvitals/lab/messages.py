@@ -53,7 +53,7 @@ def read(read_bytes: ReadBytes, *, most_json: int = MOST_JSON, most_rest: int = 
     """The next message; raises MessageError and EOFError."""
     magic, length, more = _HEAD.unpack(read_bytes(_HEAD.size))
     if magic != _MAGIC:
-        raise MessageError("not a message of trainvitals")
+        raise MessageError("not a trainvitals message")
     if length > most_json or more > most_rest:
         raise MessageError(f"a message of {(length + more) >> 20:,} MB is larger than allowed")
     try:
@@ -61,7 +61,7 @@ def read(read_bytes: ReadBytes, *, most_json: int = MOST_JSON, most_rest: int = 
     except orjson.JSONDecodeError as error:
         raise MessageError("a message that is no JSON") from error
     if not isinstance(json, dict):
-        raise MessageError("a message that is no JSON object")
+        raise MessageError("a message that is not a JSON object")
     return Message(json, read_bytes(more))
 
 

@@ -52,7 +52,7 @@ def parse_place(text: str) -> Place:
         return Place(LOCAL, "local")
     if text.startswith(("http://", "https://")) and "@" in text:
         raise SettingError(
-            "a token does not belong on a command line", hint="put the address into a variable and write env:NAME"
+            "do not pass a token on the command line", hint="store the URL in a variable and pass env:NAME"
         )
     if is_reference(text) or text.startswith(("http://", "https://")):
         return _parse_address(read_address(text), text)
@@ -73,7 +73,7 @@ def _parse_address(url: str, shown: str) -> Place:
     plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9a-f:.]+", host) is not None
     if parts.scheme not in ("http", "https") or not plain or parts.path.strip("/") or parts.query or parts.fragment:
         where = shown if is_reference(shown) else one_line(shown.rpartition("@")[2])[:80]
-        raise SettingError(f"'{where}' is not the address of a server", hint="such as https://gpu4:8080")
+        raise SettingError(f"'{where}' is not a server URL", hint="such as https://gpu4:8080")
     name = f"{host}:{port}" if port is not None else host
     netloc = f"[{host}]" if ":" in host else host
     target = f"{parts.scheme}://{netloc}" + (f":{port}" if port is not None else "")

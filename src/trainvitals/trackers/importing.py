@@ -251,7 +251,7 @@ class _OpenRun:
             try:
                 self._keep(medium)
             except OverLimit:
-                left_out[f"{medium.kind}s beyond the most that a run keeps"] += 1
+                left_out[f"{medium.kind}s beyond the limit of a run"] += 1
         if left_out:
             found.left_out += left_out
             self.run.describe_origin(left_out={**(Counter(self.run.origin.left_out) + left_out)})

@@ -65,7 +65,7 @@ def test_bodies_that_are_too_large_are_refused(local: LocalServer) -> None:
     assert server.post("/graphql", gzip.compress(json.dumps(VIEWER).encode()), headers=packed).status_code == 200
 
 
-@pytest.mark.promise("more requests at once than memory is set aside for", "asked to wait (429), each in turn")
+@pytest.mark.promise("more concurrent requests than the memory limit allows", "told to retry (429), each in turn")
 def test_what_there_is_no_room_for_must_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = LocalServer(tmp_path / "runs", capsys, room=Room(1000))
     answer = server.post("/graphql", b" " * 2000)
@@ -74,7 +74,7 @@ def test_what_there_is_no_room_for_must_wait(tmp_path: Path, capsys: pytest.Capt
         assert server.post("/graphql", VIEWER).status_code == 200, "the room of a request is free after it"
 
 
-@pytest.mark.promise("clients that log 10,000 metrics a step as fast as they can", "taken in bounded memory")
+@pytest.mark.promise("clients that log 10,000 metrics a step as fast as they can", "accepted in bounded memory")
 def test_a_flood_is_taken_in_bounded_memory(server: Server) -> None:
     lines = [json.dumps({"_step": step, **{f"metric/{n}": n * 0.5 for n in range(10_000)}}) for step in range(10)]
 

@@ -120,7 +120,7 @@ client.set_terminated(run_id)
 
 
 @pytest.mark.promise(
-    "a server that MLflow clients log to is killed (kill -9) again and again", "nothing is lost and nothing is doubled"
+    "a server that MLflow clients log to is killed (kill -9) repeatedly", "nothing is lost or duplicated"
 )
 def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(COUNTING)

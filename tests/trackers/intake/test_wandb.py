@@ -142,9 +142,7 @@ run.finish()
 """
 
 
-@pytest.mark.promise(
-    "a server that W&B clients log to is killed (kill -9) again and again", "nothing is lost and nothing is doubled"
-)
+@pytest.mark.promise("a server that W&B clients log to is killed (kill -9) repeatedly", "nothing is lost or duplicated")
 def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -356,7 +354,7 @@ def test_lines_that_come_again_are_not_doubled(local: LocalServer) -> None:
 
 @pytest.mark.promise(
     "a server that W&B clients log to is killed before it notes down what it has written",
-    "rows and media that come again are kept once",
+    "repeated rows and media are kept once",
 )
 def test_media_that_come_again_after_a_kill_are_not_doubled(local: LocalServer) -> None:
     upsert(local, "r", host="vm")

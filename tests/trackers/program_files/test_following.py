@@ -68,7 +68,7 @@ def write_events(path: Path, *points: tuple[int, str, float]) -> Path:
 
 
 @pytest.mark.promise(
-    "the process that follows the event files of a program is killed (kill -9)", "nothing is lost or doubled"
+    "the process that follows the event files of a program is killed (kill -9)", "nothing is lost or duplicated"
 )
 def test_a_follower_that_is_killed_loses_and_doubles_nothing(run: Run, tmp_path: Path) -> None:
     path = write_events(tmp_path / "logs" / "events.out.tfevents.1", *((step, "a", step / 2) for step in range(5)))

@@ -80,7 +80,7 @@ RESULT = new_benchmark(
         MeasuredVariant(variant="compile", threads=1, state=UNAVAILABLE, reason="no C++ compiler: install g++"),
     ),
     largest_batch={"fp32": 512},
-    checks=("training mode was on: it was switched off",),
+    checks=("training mode was on and has been turned off",),
     warnings=("the machine's load was 3.1: repeat on a quiet machine",),
 )
 
@@ -96,7 +96,7 @@ def test_the_table_has_intervals_errors_and_the_reason_of_what_has_no_figures(ca
         " int8-ao       1  not ranked: eager torchao kernels on CPU; size 1.1 MB, error 0.5 %",
         " compile       1  unavailable: no C++ compiler: install g++",
         " fp32: the largest batch that ran is 512",
-        " ! training mode was on: it was switched off",
+        " ! training mode was on and has been turned off",
         " ! the machine's load was 3.1: repeat on a quiet machine",
     ]
 

@@ -86,7 +86,7 @@ def test_cells_that_are_no_numbers_are_counted_and_skipped(machine: Any, tmp_pat
     [
         (("--value", "los"), "no column 'los' for --value, did you mean 'loss'?", 2),
         (("--time", "when", "--value", "loss"), "no column 'when' for --time", 2),
-        ((), "2 columns have numbers: name the one to judge", 2),
+        ((), "2 columns have numbers: choose one", 2),
     ],
 )
 def test_a_column_that_is_not_there_is_named(

@@ -134,7 +134,7 @@ def test_findings_are_kept_for_an_ended_run_until_another_attempt(machine: Any, 
 
 def test_findings_of_a_table_or_of_a_live_run_are_not_kept(machine: Any, make_run: Any, tmp_path: Path) -> None:
     refused = machine.run("diagnose", "--csv", str(make_table(tmp_path / "t.csv")), "--keep")
-    assert refused.returncode == 2 and "a table has no folder" in refused.stderr
+    assert refused.returncode == 2 and "not for tables" in refused.stderr
     me = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
     folder = make_run("live", rows=[{"step": 1, "loss": 1.0}], status="running", process=me)
     done = machine.run("diagnose", "live", "--keep")

@@ -79,6 +79,6 @@ def test_what_cannot_be_done_is_said(trainvitals: object) -> None:
     assert "is not a machine" in trainvitals("top", "--once", "--host=-oProxyCommand=id", code=2).stderr
     assert "no run 'none' in gpu1" in trainvitals("runs", "show", "none", "--host", "gpu1", code=1).stderr
     refused = trainvitals("serve", "--host", "gpu1", "--allow-edit", code=2).stderr
-    assert "--allow-edit is for the runs of this machine" in refused
+    assert "--allow-edit works only with runs of this machine" in refused
     archive = trainvitals("export", "one", "--host", "gpu1", "--format", "zip", "-o", "x.zip", code=2).stderr
-    assert "an archive is made of a folder of this machine" in archive
+    assert "an archive requires a run folder on this machine" in archive

@@ -117,7 +117,7 @@ def test_every_way_in_which_scontrol_answers(slurm: Slurm, answers: dict[str, st
     slurm.answer("sacct")
     told = slurm.epilog().stdout
     assert told == (f"{folder.name}: Slurm job 4711 {expected}\n" if expected else told)
-    assert expected or "nothing to tell its runs" in told
+    assert expected or "nothing to record in its runs" in told
 
 
 @pytest.mark.parametrize(

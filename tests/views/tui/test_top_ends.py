@@ -191,7 +191,7 @@ def test_a_closed_terminal_of_another_session_ends_it_without_a_signal(start: St
     assert top.end() == 128 + signal.SIGHUP
 
 
-@pytest.mark.promise("the terminal of `top` takes nothing more", "a signal ends it")
+@pytest.mark.promise("the terminal of `top` accepts no output", "a signal ends it")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_it_though_its_terminal_takes_nothing(start: Start, number: signal.Signals) -> None:
     top = start()
@@ -230,7 +230,7 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
-@pytest.mark.promise("a driver does not answer while `top` is to end", "it ends")
+@pytest.mark.promise("a driver hangs while `top` exits", "it ends")
 def test_a_source_that_hangs_in_a_call_of_c_does_not_keep_it(start: Start, tmp_path: Path) -> None:
     mark = tmp_path / "hangs"
     top = start("-c", HUNG.format(mark=str(mark)))

@@ -122,7 +122,7 @@ def guarded(serve: Callable[..., Server], root: Path, tmp_path: Path, monkeypatc
     return serve(root, "--allow-edit", asks_for_token=True, port=free_port())
 
 
-@pytest.mark.promise("another account of the machine connects to the page", "401 for every path")
+@pytest.mark.promise("another user of the machine connects to the page", "401 for every path")
 def test_nobody_on_this_machine_sees_or_changes_anything_without_the_link(guarded: Server, keys: list[str]) -> None:
     for path in ("", "app.js", "api/v1/runs", f"api/v1/runs/{keys[0]}/stream", "favicon.svg"):
         assert httpx.get(guarded.base + path, timeout=PATIENCE).status_code == 401
@@ -202,7 +202,7 @@ def test_a_link_opened_from_another_site_comes_in_in_a_real_browser(
     tab.page.wait_for_selector(".side")
 
 
-@pytest.mark.promise("a short token is guessed", "ten tries a minute; whoever is in stays in")
+@pytest.mark.promise("a short token is guessed", "ten attempts per minute; logged-in users stay logged in")
 def test_guessing_is_slowed_down_and_locks_nobody_out_who_is_in(
     serve: Callable[..., Server], root: Path, tmp_path: Path
 ) -> None:

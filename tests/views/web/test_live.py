@@ -64,7 +64,7 @@ def test_gpus_are_told_apart_and_events_pass_through() -> None:
     assert "step" not in messages[1][1]["series"][0]
 
 
-@pytest.mark.promise("a viewer that reads too slowly", "its queue is bounded; it is asked to reload")
+@pytest.mark.promise("a viewer that reads too slowly", "its queue is limited; it is told to reload")
 def test_a_viewer_that_is_too_slow_is_told_to_read_again() -> None:
     async def scenario() -> list[bytes]:
         viewer = Viewer()

@@ -155,7 +155,7 @@ class PerformanceAlerting:
         address = convert_mail(self.email_config)
         if address is None:
             raise SettingError(
-                "email_config names no mail server and reader",
+                "email_config has no mail server and recipient",
                 hint="give smtp_server, smtp_port, username, password, from and to",
             )
         now = format_time()

@@ -80,7 +80,7 @@ class RayTuneCallback(Callback):  # type: ignore[misc]
             values = {name: value for name, value in result.items() if name not in BOOKKEEPING and _is_kept(value)}
             run.log(values, result.get("training_iteration"))
             if result.get("done"):  # that of a function which returns is noted later
-                run.run.event("stopped", "Tune stops the trial: by its criterion or its scheduler")
+                run.run.event("stopped", "stopped by Tune: stopping criterion or scheduler")
 
     @guarded
     def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
@@ -137,7 +137,7 @@ def _join(trainable: Any, options: Mapping[str, Any], launch: str) -> None:
     except Exception as error:  # noqa: BLE001 - the boundary around the user's trial
         from trainvitals.stderr import print_line
 
-        print_line(f"the process of this trial is not watched: {error!r:.300}")
+        print_line(f"the process of this trial is not monitored: {error!r:.300}")
 
 
 def _is_kept(value: object) -> bool:
@@ -154,4 +154,4 @@ def _find_error(trial: Any) -> BaseException:
         found = ray_job.unwrap(inner if isinstance(inner, BaseException) else error)
         if found is not None:
             return found
-    return RuntimeError("the trial failed; Ray kept no exception of it")
+    return RuntimeError("the trial failed; Ray has no exception for it")

@@ -230,7 +230,7 @@ class IntakeApp:
                 try:
                     await self._run(intake.sweep)
                 except Exception:
-                    log.exception("runs of clients that are gone could not be ended")
+                    log.exception("runs of disconnected clients could not be ended")
 
     # -- each request
 
@@ -241,7 +241,7 @@ class IntakeApp:
             if signed:
                 path = request.url.path.removeprefix(self._prefix(request))
                 if not self._signer.is_signed(path, request.query_params.get("signature", "")):
-                    return _respond(IntakeAnswer(403, _refusal("the address of this upload is not signed")))
+                    return _respond(IntakeAnswer(403, _refusal("the upload URL is not signed")))
             elif not self._is_admitted(request):
                 body = {"error_code": "UNAUTHENTICATED", "message": _WRONG_TOKEN, "error": _WRONG_TOKEN}
                 return _respond(IntakeAnswer(401, body))
@@ -378,7 +378,7 @@ class IntakeApp:
         return _respond(IntakeAnswer(200))
 
 
-_WRONG_TOKEN = "the key is not the token of this server (trainvitals serve --accept prints it)"
+_WRONG_TOKEN = "the key does not match this server's token (trainvitals serve --accept prints it)"
 
 
 def _read_program(request: Request) -> CapturedProgram | None:

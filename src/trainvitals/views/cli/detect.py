@@ -82,9 +82,7 @@ def _find_column(header: Sequence[str], wanted: str, flag: str) -> int:
 def _only_numbers(header: Sequence[str], row: Sequence[str] | None) -> int:
     found = [place for place, cell in enumerate(row or ()) if parse_number(cell) is not None and place < len(header)]
     if len(found) != 1:
-        raise UsageError(
-            f"{len(found)} columns have numbers: name the one to judge", hint=f"such as: --value '{header[-1]}'"
-        )
+        raise UsageError(f"{len(found)} columns have numbers: choose one", hint=f"such as: --value '{header[-1]}'")
     return found[0]
 
 

@@ -69,7 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError("give a run or --csv, not both")
     settings = resolve_settings(arguments)
     if arguments.csv and arguments.keep:
-        raise UsageError("--keep is for runs: a table has no folder")
+        raise UsageError("--keep is for runs, not for tables")
     found = (
         _diagnose_table(arguments.csv, settings)
         if arguments.csv
@@ -102,7 +102,7 @@ def _keep(reader: RunReader, file: FindingsFile) -> None:
     from trainvitals.journal import folder as run_folder
 
     if reader.info.is_live:
-        print_line("the findings were not kept: the run has not ended")
+        print_line("the findings were not saved: the run has not ended")
         return
     try:
         run_folder.write_findings(reader.folder, file, run_folder.file_rights(reader.folder))

@@ -97,7 +97,7 @@ def execute(arguments: argparse.Namespace) -> int:
     reader: Reader
     if is_elsewhere(arguments, settings):
         if arguments.format == ARCHIVE:
-            raise UsageError("an archive is made of a folder of this machine", hint="other formats: --format parquet")
+            raise UsageError("an archive requires a run folder on this machine", hint="other formats: --format parquet")
         ((_, reader),) = open_far_runs([arguments.run], arguments, settings)
     else:
         reader = open_run(arguments.run, settings.dir)

@@ -64,8 +64,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         tokens = open_tokens(arguments.tokens, audit)
     elif not _is_loopback(arguments.listen):
         raise UsageError(
-            f"--listen {arguments.listen} requires --tokens FILE: anybody could write",
-            hint="make a token: trainvitals gateway token NAME --project PROJECT --tokens FILE",
+            f"--listen {arguments.listen} requires --tokens FILE: otherwise anyone could write",
+            hint="create a token: trainvitals gateway token NAME --project PROJECT --tokens FILE",
         )
     if (arguments.certificate is None) != (arguments.key is None) or (
         arguments.client_ca and not arguments.certificate
@@ -74,7 +74,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     metrics = None
     if arguments.metrics is not None:
         if not arguments.metrics.startswith(("http://", "https://")):
-            raise UsageError(f"--metrics takes an address, not '{arguments.metrics}'", hint="such as http://vm:8428")
+            raise UsageError(f"--metrics takes a URL, not '{arguments.metrics}'", hint="such as http://vm:8428")
         # Where only the server is named, its usual path.
         has_path = bool(urlsplit(arguments.metrics).path.strip("/"))
         metrics = arguments.metrics if has_path else f"{arguments.metrics.rstrip('/')}/api/v1/write"
@@ -159,7 +159,7 @@ def _token(arguments: argparse.Namespace) -> int:
     if not arguments.project:
         raise UsageError("--project is missing", hint="for all projects: --project '*'")
     print(tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project))
-    print_line("it is shown only now: only its hash is kept")
+    print_line("it is shown only once; only its hash is stored")
     return 0
 
 
@@ -246,17 +246,17 @@ def _check(arguments: argparse.Namespace) -> int:
 
     found = check_engine(engine, cluster=arguments.cluster, disturb=disturb if arguments.disturb else None)
     if found.left:
-        print_line(f"project {found.left} could not be removed everywhere: do so when all replicas are back")
+        print_line(f"project {found.left} could not be removed everywhere: try again when all replicas are back")
     for text in found.wrong:
         print_line(text)
     if found.wrong:
         return 1
-    print(f"{found.rows:,} rows written and read back alike in {found.seconds:.1f} s")
-    print(f"{found.sent_twice} pieces were sent twice, and count once")
+    print(f"{found.rows:,} rows written and read back unchanged in {found.seconds:.1f} s")
+    print(f"{found.sent_twice} pieces were sent twice and counted once")
     if found.waited:
         print(f"the engine was away for {found.waited:.1f} s in between")
     if found.settled:
-        print(f"some of it could be read only after {found.settled:.1f} s, when a replica was back that alone had it")
+        print(f"some rows could be read only after {found.settled:.1f} s, when a replica was back that alone had it")
     return 0
 
 
@@ -272,7 +272,7 @@ def _open_engine(arguments: argparse.Namespace) -> ClickHouse:
 ACTIONS = (
     Action(
         "serve",
-        "take what agents ship, and keep it in the engine",
+        "receive runs from agents and store them in ClickHouse",
         "trainvitals gateway --store clickhouse://localhost:8123/trainvitals\n"
         "trainvitals gateway --listen 0.0.0.0 --tokens tokens.json --certificate gw.pem --key gw.key",
         _add_serve,
@@ -280,28 +280,28 @@ ACTIONS = (
     ),
     Action(
         "token",
-        "make a token for agents or viewers of a project, or remove it",
+        "create or remove a token for agents or viewers of a project",
         "trainvitals gateway token cluster-a --project vision --tokens tokens.json",
         _add_token,
         _token,
     ),
     Action(
         "quota",
-        "limit what a project or a token ships; without numbers: remove its limits",
+        "limit what a project or token ships; without limits: remove its quota",
         "trainvitals gateway quota --project vision --gb-per-day 50 --runs-per-day 100 --tokens tokens.json",
         _add_quota,
         _quota,
     ),
     Action(
         "schema",
-        "print the statements that make the tables",
+        "print the SQL statements that create the tables",
         "trainvitals gateway schema --cluster prod --keep-days 365",
         _add_schema,
         _schema,
     ),
     Action(
         "check",
-        "check that the engine keeps what it acknowledges, on your own cluster",
+        "check that your ClickHouse cluster keeps what it acknowledges",
         "trainvitals gateway check --store clickhouse://ch1:8123/trainvitals --disturb 'ssh ch2 pkill -9 clickhouse'",
         _add_check,
         _check,

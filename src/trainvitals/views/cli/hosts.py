@@ -72,7 +72,7 @@ def open_elsewhere(arguments: argparse.Namespace, settings: Settings) -> Runs:
         return store
     machines = find_machines(arguments, settings, patient=True)
     if machines is None:  # `--host local`
-        raise UsageError("--host local is what is read without --host")
+        raise UsageError("--host local is the default")
     wait_for(machines)
     return machines
 

@@ -149,7 +149,7 @@ class Printer:
         for theirs, ours in item.run.origin.renamed.items():
             if theirs not in self._renamed and not self._as_json:
                 self._renamed.add(theirs)
-                print_line(f"metric '{one_line(theirs)}' is called '{one_line(ours)}': its own name is not free")
+                print_line(f"metric '{one_line(theirs)}' is called '{one_line(ours)}': its name is reserved or taken")
         if self._shows_progress and time.monotonic() > self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
             print(f"\r{self._seen} runs", end="", file=sys.stderr, flush=True)

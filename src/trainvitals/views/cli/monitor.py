@@ -93,7 +93,7 @@ def add_arguments(parser: Parser) -> None:
         type=number(0),
         default=60.0,
         metavar="SECONDS",
-        help="interval between tables; 0: only at the end (default: 60)",
+        help="interval between tables; 0 for only at the end (default: 60)",
     )
     parser.add_settings("simulate_gpus", "openmetrics", "dir")
     add_mirror_flags(parser)

@@ -49,7 +49,7 @@ trainvitals run --simulate-gpus 2 -- python train.py       # no GPU? try two sim
 WATCH_SECONDS = 5.0
 FINAL_SECONDS = 3.0
 NO_TRAINING_TEXT = (
-    "no training was seen: nothing that is watched by itself (docs/integrations.md) made a step. To log it: "
+    "no training was detected: no supported framework made a step (docs/integrations.md). To log it:  "
     'run = trainvitals.init(), then run.log({"loss": loss})'
 )
 
@@ -194,7 +194,7 @@ class CommandRun:
 
                 join.wait_for_lead(self.folder, self._launch)
             if self._settings.agent and not runtime.ensure_agent():
-                print_line("the agent could not be started, hardware is not monitored: trainvitals doctor")
+                print_line("the agent could not be started, so hardware is not monitored: trainvitals doctor")
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
             print_line(f"this run is not monitored: {error}")
 

@@ -451,7 +451,7 @@ ACTIONS = (
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
     Action(
         "edit",
-        "change the name, notes and tags of runs, also of live ones",
+        "change the name, notes and tags of runs, including live ones",
         "trainvitals runs edit latest --name baseline --tag paper --untag draft\n"
         "trainvitals runs edit latest --notes - < notes.md",
         _add_edit,
@@ -460,7 +460,7 @@ ACTIONS = (
     Action("rm", "remove ended runs", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
     Action(
         "clean",
-        "remove old runs by age or total size; never an active one",
+        "remove old runs by age or total size; never active ones",
         "trainvitals runs clean --max-age 30d --max-size-gb 10 --dry-run",
         _add_clean,
         _clean,

@@ -97,12 +97,12 @@ def execute(arguments: argparse.Namespace) -> int:
     store = find_store(arguments, settings) if not arguments.link else None
     if (machines is not None or store is not None) and arguments.allow_edit:
         raise UsageError(
-            "--allow-edit is for the runs of this machine", hint="leave out --host and --store, or use --host local"
+            "--allow-edit works only with runs of this machine", hint="omit --host and --store, or use --host local"
         )
     if arguments.tokens is not None and store is None:
-        raise UsageError("--tokens is for the runs of a fleet", hint="with --store clickhouse://HOST:8123/DATABASE")
+        raise UsageError("--tokens requires --store", hint="with --store clickhouse://HOST:8123/DATABASE")
     if arguments.audit is not None and arguments.tokens is None:
-        raise UsageError("--audit is for a server with many viewers", hint="with --tokens FILE")
+        raise UsageError("--audit requires --tokens", hint="with --tokens FILE")
     audit = open_audit(arguments.audit)
     runs: Runs = machines or store or folders
     if machines is not None and arguments.run is not None:
@@ -150,7 +150,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if runs is folders and not root.is_dir():
         print_line(f"{root} does not exist yet: runs appear once there are any")
     if token is None and arguments.allow_edit:
-        print_line("without a token, every account of this machine may tag, remove and silence")
+        print_line("without a token, every user of this machine can tag and remove runs and silence alerts")
     _show_link(make_link(host, taken, token) + page, arguments)
     if accept:
         named = f" --port {taken}" if taken != settings.web_port else ""
@@ -180,7 +180,7 @@ def _read_tokens(file: Path | None, own: str | None, audit: Audit | None) -> Tok
     if file is None:
         return None
     if own is None:
-        raise UsageError("--tokens cannot be used with --no-token: anybody would see everything")
+        raise UsageError("--tokens cannot be used with --no-token: anyone would see everything")
     return open_tokens(file, audit)
 
 

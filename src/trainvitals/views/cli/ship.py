@@ -67,11 +67,11 @@ def _ship_all(gateway: FarGateway, shipment: RunShipment) -> None:
             moved = False
             if isinstance(error, QuotaReached) or time.monotonic() - last + gateway.wait > PATIENCE:
                 raise TrainvitalsError(
-                    f"the gateway does not take the run: {error}", hint="the same command ships the rest"
+                    f"the gateway does not accept the run: {error}", hint="the same command ships the rest"
                 ) from None
         if moved:
             last = time.monotonic()
         elif time.monotonic() - last > PATIENCE:
-            raise TrainvitalsError("the gateway does not take all files", hint="the same command ships the rest")
+            raise TrainvitalsError("the gateway does not accept all files", hint="the same command ships the rest")
         else:
             time.sleep(min(max(gateway.wait, 0.1), 1.0))

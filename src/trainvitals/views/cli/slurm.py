@@ -52,7 +52,7 @@ _REASONS = {"TimeLimit": "TIMEOUT", "OutOfMemory": "OUT_OF_MEMORY", "NodeDown": 
 
 def _add_epilog(parser: Parser) -> None:
     parser.add_argument("job", metavar="JOB", nargs="?", help="job id (default: SLURM_JOB_ID)")
-    parser.add_argument("--state", metavar="STATE", help="how it ended, such as TIMEOUT (default: ask Slurm)")
+    parser.add_argument("--state", metavar="STATE", help="end state, such as TIMEOUT (default: ask Slurm)")
     parser.add_settings("dir")
     parser.add_config()
 
@@ -63,7 +63,7 @@ def _epilog(arguments: argparse.Namespace) -> int:
     try:
         return _tell(arguments)
     except Exception as error:  # noqa: BLE001 - Slurm takes a node whose epilog fails out of service
-        print_line(f"the runs of the job were not told: {error}")
+        print_line(f"the job's runs were not updated: {error}")
         return 0
 
 
@@ -75,7 +75,7 @@ def _tell(arguments: argparse.Namespace) -> int:
     now = time.time()
     job = arguments.job or os.environ.get("SLURM_JOB_ID", "")
     if not re.fullmatch(r"[0-9]{1,20}", job):
-        raise UsageError("which job? name its id, or run this as an epilog of Slurm, which sets SLURM_JOB_ID")
+        raise UsageError("no job given: pass its id, or run this as a Slurm epilog, which sets SLURM_JOB_ID")
     if not is_first_node(os.environ):
         return 0  # Slurm asks for few requests in epilogs, and one is enough
     state = arguments.state or ask_state(job)
@@ -85,7 +85,7 @@ def _tell(arguments: argparse.Namespace) -> int:
         state = wait_for_state(job)
     kind = KINDS.get((state or "").upper())
     if kind is None:
-        print(f"Slurm job {job}: {state or 'state unknown'}, nothing to tell its runs")
+        print(f"Slurm job {job}: {state or 'state unknown'}, nothing to record in its runs")
         return 0
     become_user(os.environ)
     cause = Cause(kind=kind, detail=str(Job(slurm=job)))
@@ -197,7 +197,7 @@ def become_user(environ: Mapping[str, str]) -> None:
 ACTIONS = (
     Action(
         "epilog",
-        "tell the runs of a job how Slurm ended it",
+        "record in a job's runs how Slurm ended it",
         "trainvitals slurm epilog 4711\ntrainvitals slurm epilog 4711 --state TIMEOUT",
         _add_epilog,
         _epilog,

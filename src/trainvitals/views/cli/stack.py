@@ -94,7 +94,7 @@ def _write_environment(folder: Path, package: str, nvidia: bool) -> None:
         "# Read by docker compose.",
         f"COMPOSE_FILE={':'.join(files)}",
         f"STACK_HOST={socket.gethostname()}",
-        "# What the image installs: a wheel or sdist in this folder, its URL, or a name in a package index.",
+        "# Package for the image: a wheel or sdist in this folder, its URL, or a package index name.",
         f"{PACKAGE_VARIABLE}='{package}'",
         "# Simulated GPUs, to try the dashboards without a real one.",
         "SIMULATE_GPUS=0",
@@ -109,7 +109,7 @@ def _write_environment(folder: Path, package: str, nvidia: bool) -> None:
 ACTIONS = (
     Action(
         "init",
-        "create a folder with everything docker compose needs",
+        "create a folder with all files for docker compose",
         "trainvitals stack init ./stack --package dist/trainvitals-0.1.0-py3-none-any.whl",
         _add_init,
         _init,
