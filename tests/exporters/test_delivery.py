@@ -13,7 +13,6 @@ import made_runs
 import pytest
 from waiting import PATIENCE, wait_until
 
-from trainvitals import runtime
 from trainvitals.agent import late_exports, status
 from trainvitals.agent.late_exports import LateExports, list_unsent
 from trainvitals.agent.log import Log
@@ -149,6 +148,17 @@ def test_the_next_agent_takes_up_what_this_one_could_not_send(probe: Probe, tmp_
     assert list_unsent() == []
 
 
+def test_runs_of_one_name_in_two_folders_are_both_remembered(probe: Probe, tmp_path: Path) -> None:
+    one, other = (make_run(tmp_path / place / "p" / "r") for place in ("one", "other"))
+    late = make_late()
+    probe.is_away = True
+    late.add(one, settings(), {})
+    late.add(other, settings(), {})
+    late.adopt(one)
+    late.close()
+    assert list_unsent() == [other]
+
+
 def test_a_run_that_is_watched_again_is_left_to_its_watch(probe: Probe, tmp_path: Path) -> None:
     folder, late = make_run(tmp_path / "p" / "r"), make_late()
     probe.is_away = True
@@ -177,4 +187,4 @@ def test_many_runs_are_sent_a_few_at_a_time(probe: Probe, tmp_path: Path) -> Non
     probe.is_away = False
     wait_until(lambda: not late.busy, "all of them")
     assert len(probe.steps) == 3 * late_exports.AT_ONCE * 300
-    assert not list((runtime.runtime_dir() / late_exports.NOTES).iterdir())
+    assert not late_exports.NOTES.read()

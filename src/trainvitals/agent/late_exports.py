@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainvitals import runtime
 from trainvitals.agent import status
+from trainvitals.agent.folder_notes import FolderNotes
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.row_exporting import find_incomplete
 from trainvitals.agent.sealing import SegmentChildren
@@ -26,7 +26,6 @@ from trainvitals.exporters.start import start_runner
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.status import Status
-from trainvitals.journal.encoding import encode_line
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
 from trainvitals.ownership import explain_foreign
@@ -36,7 +35,7 @@ PATIENCE = 3600.0
 """Seconds without a row that is accepted, after which the agent gives up."""
 AT_ONCE = 4
 """Runs that are sent side by side."""
-NOTES = "exports"
+NOTES = FolderNotes("exports")
 
 
 @dataclass(slots=True, eq=False)
@@ -67,10 +66,8 @@ class LateExports:
 
     def add(self, folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
         """Send what is left of this run, which has ended, or leave it to the next agent if this one ends."""
-        note = {"folder": str(folder), "settings": settings.as_json()}
         try:
-            runtime.make_folders(_note(folder).parent)
-            runtime.write_atomically(_note(folder), encode_line(note))
+            NOTES.write(folder, settings)
         except OSError as error:
             self._log.warning("cannot note exports for the next agent", error=str(error))
         with self._lock:
@@ -80,9 +77,9 @@ class LateExports:
 
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
-        notes = _read_notes()
-        for note in notes:
-            self.add(Path(str(note.get("folder", ""))), make_settings(note.get("settings") or {}), os.environ)
+        notes = NOTES.take()
+        for folder, known in notes:
+            self.add(folder, make_settings(known), os.environ)
         return len(notes)
 
     def adopt(self, folder: Path) -> None:
@@ -95,7 +92,7 @@ class LateExports:
                 rest.thread.join(2 * LEAVE_PATIENCE)
             with self._lock:
                 self._rests.pop(folder, None)
-        _note(folder).unlink(missing_ok=True)
+        NOTES.remove(folder)
 
     def close(self) -> None:
         """The agent ends; the notes stay."""
@@ -123,7 +120,7 @@ class LateExports:
         except Exception as error:  # noqa: BLE001 - one run's trouble must not end the agent
             self._log.exception_once("sending the rest of a run failed", error, folder=str(rest.folder))
         if not rest.stop.is_set():
-            _note(rest.folder).unlink(missing_ok=True)
+            NOTES.remove(rest.folder)
             if not done:
                 self._log.warning(
                     "giving up sending a run; to send the rest: trainvitals export RUN --to EXPORTER",
@@ -173,15 +170,4 @@ def _is_ours(known: Status, token: str | None) -> Callable[[FileName], bool]:
 
 def list_unsent() -> list[Path]:
     """The runs that have ended and that an exporter does not have as a whole."""
-    return [Path(str(note.get("folder", ""))) for note in _read_notes()]
-
-
-def _read_notes() -> list[dict[str, Any]]:
-    """Those of this user."""
-    place = runtime.runtime_dir() / NOTES
-    found = [runtime.read_json(path, own=True) for path in sorted(place.glob("*.json"))] if place.is_dir() else []
-    return [note for note in found if note is not None]
-
-
-def _note(folder: Path) -> Path:
-    return runtime.runtime_dir() / NOTES / f"{run_folder.slugify(folder.name)}.json"
+    return [note.folder for note in NOTES.read()]

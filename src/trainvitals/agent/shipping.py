@@ -8,7 +8,6 @@ beside it are asked, too. Where no run has a gateway, nothing of this is importe
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.agent import status
+from trainvitals.agent.folder_notes import FolderNotes
 from trainvitals.agent.log import BoundLog
 from trainvitals.errors import TrainvitalsError
 from trainvitals.exporters.runs import ShippingCounts
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Shipment, Status
-from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.encoding import format_time
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess
     from trainvitals.fleet.shipping import RunShipment
 
-NOTES = "shipping"
+NOTES = FolderNotes("shipping")
 PATIENCE = 86_400.0
 """Seconds without any success, after which an agent with nothing else to do ends. The notes stay."""
 LEAVE_PATIENCE = 2.5
@@ -154,17 +154,16 @@ class Shipping:
 
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
-        notes = _read_notes()
-        for path, note in notes.items():
-            folder = Path(str(note.get("folder", "")))
+        notes = NOTES.take()
+        for folder, known in notes:
             if _is_removed(folder):
-                path.unlink(missing_ok=True)
+                NOTES.remove(folder)
                 continue
             warn = self._make_warning(folder)
             if (why := explain_foreign(folder)) is not None:
                 warn(f"not shipped: {why}")
                 continue
-            self.add(folder, make_settings(note.get("settings") or {}), os.environ, warn, watched=False)
+            self.add(folder, make_settings(known), os.environ, warn, watched=False)
         return len(notes)
 
     def describe(self, folder: Path) -> Shipment | None:
@@ -280,7 +279,7 @@ class Shipping:
         run.shipment.look_deep()
 
     def _forget(self, run: _Run) -> None:
-        _note(run.folder).unlink(missing_ok=True)
+        NOTES.remove(run.folder)
         with self._lock:
             if self._runs.get(run.folder) is run:  # not one that is watched again
                 del self._runs[run.folder]
@@ -310,10 +309,8 @@ class Shipping:
         return found
 
     def _write_note(self, folder: Path, settings: Settings) -> None:
-        note = {"folder": str(folder), "settings": settings.as_json()}
         try:
-            runtime.make_folders(_note(folder).parent)
-            runtime.write_atomically(_note(folder), encode_line(note))
+            NOTES.write(folder, settings)
         except OSError as error:
             self._log.warning("cannot note for the next agent what is to be shipped", error=str(error))
 
@@ -355,17 +352,4 @@ def _is_removed(folder: Path) -> bool:
 
 def list_unshipped() -> list[Path]:
     """The runs of this machine and user that a gateway does not have as a whole."""
-    return [Path(str(note.get("folder", ""))) for note in _read_notes().values()]
-
-
-def _read_notes() -> dict[Path, dict[str, Any]]:
-    """Those of this user."""
-    place = runtime.runtime_dir() / NOTES
-    paths = sorted(place.glob("*.json")) if place.is_dir() else []
-    found = ((path, runtime.read_json(path, own=True)) for path in paths)
-    return {path: note for path, note in found if note is not None}
-
-
-def _note(folder: Path) -> Path:
-    name = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    return runtime.runtime_dir() / NOTES / f"{name}.json"
+    return [note.folder for note in NOTES.read()]
