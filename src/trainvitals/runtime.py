@@ -181,6 +181,16 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         file.write(data)
 
 
+def measure_file_clock(folder: Path) -> float:
+    """Seconds by which the clock of its file system is ahead of ours: a server has its own. OSError if no file can be
+    written there."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".trainvitals-clock-") as file:
+        before = time.time()
+        file.write(b"x")
+        file.flush()
+        return os.fstat(file.fileno()).st_mtime - before
+
+
 def read_regular(path: Path, most: int, *, own: bool = False) -> bytes:
     """The content of a file of at most this many bytes. OSError for anything else: opening a pipe or a device that
     somebody put in its place would wait for ever, or read without end. With `own` also for a file that somebody else

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from trainvitals import runtime
 from trainvitals.agent import status
 from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.consoles import Consoles
@@ -149,9 +150,16 @@ class RunParts:
         return file.host == self._context.host_token
 
     def silence(self, participant: Participant) -> float:
-        """For how many seconds its files have not changed, by their own time."""
+        """For how many seconds its files have not changed, by the clock of their file system: a server may have another
+        time than this machine."""
         newest = self.relay.last_write(lambda file: file.table == "training" and file.participant == participant)
-        return max(time.time() - newest, 0.0) if newest is not None else 0.0
+        if newest is None:
+            return 0.0
+        try:
+            ahead = runtime.measure_file_clock(self._context.folder)
+        except OSError:
+            ahead = 0.0  # it cannot be written to now
+        return max(time.time() + ahead - newest, 0.0)
 
     def request_sealing(self) -> None:
         """Seal what is closed and no longer needed by a listener."""

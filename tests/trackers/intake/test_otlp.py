@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trainvitals.trackers.intake.otlp import MOST_ATTRIBUTES, MOST_PARTS, PROTOBUF
 from trainvitals.varints import varint
 

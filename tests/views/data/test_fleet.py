@@ -113,6 +113,13 @@ def test_who_holds_a_gpu_and_whether_it_is_used(tmp_path: Path) -> None:
     assert (node["rack"], node["state"], node["model"]) == ("r1", "up", "L4")
 
 
+def test_a_node_whose_clock_is_a_day_ahead_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "one", BUSY, ago=-DAY)
+    node = only(tmp_path)
+    assert (node["state"], node["detail"]) == ("up", "its clock is 24 h 00 min ahead of this machine's")
+    assert node["seen"] == NOW
+
+
 def test_a_node_whose_agent_is_silent_is_down_and_one_without_runs_is_free(tmp_path: Path) -> None:
     put(tmp_path, "a", BUSY, held=(0,), ago=SILENT_SECONDS + 5)
     node = only(tmp_path)

@@ -211,6 +211,7 @@ function NodePanel({ fleet, node }: { fleet: Answer; node: FleetNode }) {
   return (
     <aside class="node-panel" aria-label={node.name}>
       <header><h3>{node.name}</h3><span class="dim">{[node.rack, node.model].filter(Boolean).join(" · ")}</span><button type="button" onClick={() => setQuery({ node: undefined }, true)}>close</button></header>
+      {node.state === "up" && node.detail && <p class="note warning">{node.detail}</p>}
       {node.state !== "up" && <p class="note warning">{node.state === "quiet" ? "no run there now" : `${node.state}${node.detail ? `: ${node.detail}` : ""}`}{node.seen !== null && `, last heard ${formatSpan(Math.max(fleet.now - node.seen, 0))} ago`}</p>}
       <table class="node-gpus">
         <thead><tr><th>GPU</th><th>state</th><th class="right">use</th><th class="right">memory</th><th class="right">heat</th><th class="right">power</th></tr></thead>

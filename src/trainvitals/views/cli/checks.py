@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -309,7 +308,7 @@ def check_stacks(settings: Settings) -> Iterator[Checked]:
 def check_runtime(_: Settings) -> Iterator[Checked]:
     try:
         folder = runtime.runtime_dir()
-        _write_test(folder)
+        runtime.measure_file_clock(folder)
     except (OSError, TrainvitalsError) as error:
         hint = "export TRAINVITALS_RUNTIME_DIR=$HOME/.cache/trainvitals"
         yield Checked("runtime", "fail", f"not writable: {error}", hint)
@@ -346,7 +345,7 @@ def check_root(settings: Settings) -> Iterator[Checked]:
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
-        skew = _write_test(place)
+        skew = runtime.measure_file_clock(place)
     except OSError as error:
         hint = "export TRAINVITALS_DIR=$HOME/trainvitals_runs"
         yield Checked("runs", "fail", f"cannot write to {root}: {error.strerror}", hint)
@@ -376,15 +375,6 @@ def check_clock(_: Settings) -> Iterator[Checked]:
         yield Checked("clock", "fail", text, "sudo timedatectl set-ntp true")
     else:
         yield Checked("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
-
-
-def _write_test(folder: Path) -> float:
-    """Write and remove a file. Returns how far the file system's clock is ahead of ours, in seconds."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".trainvitals-doctor-") as file:
-        before = time.time()
-        file.write(b"x")
-        file.flush()
-        return os.fstat(file.fileno()).st_mtime - before
 
 
 def read_file_system(path: Path, mounts: str = "/proc/mounts") -> str:

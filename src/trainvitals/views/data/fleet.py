@@ -18,6 +18,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.fleet_runs import FleetRun, HostPart
 from trainvitals.views.data.machines import MachineNow
+from trainvitals.views.data.run_rows import describe_ahead, measure_ahead
 from trainvitals.views.data.shapes import (
     CapacityJson,
     FleetAlertJson,
@@ -127,7 +128,10 @@ def _take_part(node: _Node, run: FleetRun, part: HostPart, holders: list[HolderJ
     node.seen = max((moment for moment in (part.updated, node.seen) if moment is not None), default=None)
     is_fresh = part.updated is None or now - part.updated <= SILENT_SECONDS or not part.gpus
     if run.is_live:
-        node.state, node.detail = "up", ""
+        ahead = measure_ahead(part.updated, now)
+        node.state, node.detail = "up", describe_ahead(ahead)
+        if ahead:
+            node.seen = now  # it has told us something; when that was, its clock does not say
         if not is_fresh:
             node.state, node.detail = "silent", "a run is there, but its agent does not report"
     held = []

@@ -26,11 +26,14 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.flat_config import flatten
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.quantities import format_duration
 from trainvitals.views.data.run_listing import MAX_OWN_SECONDS, recall_row
 
 if TYPE_CHECKING:  # with all that the API answers, which a list of runs does not wait for
     from trainvitals.views.data.shapes import RowJson
 
+CLOCK_SECONDS = 60.0
+"""A difference of two clocks that is more than an unsynchronized minute or a slow disk."""
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
 
@@ -60,6 +63,9 @@ class ListedRun:
     """Of an ended run; None if it was not diagnosed yet."""
     watched: bool = True
     """Whether an agent reported anything."""
+    ahead: float = 0.0
+    """Seconds by which the clock of its agent is ahead of ours; 0 unless that is far. One that is behind looks like an
+    agent for which nothing has changed."""
     lasts: bool = False
     """Whether all of this stays as it is until a file of the run changes: it does not with time, or with a process."""
 
@@ -82,7 +88,8 @@ class ListedRun:
         health = self.health
         if health.severity != "ok" and health.word != self.info.status:
             return health.reason
-        return format_problems(self.fired.ever, self.findings or Counts())
+        found = format_problems(self.fired.ever, self.findings or Counts())
+        return ", ".join(filter(None, (found, describe_ahead(self.ahead))))
 
     def last_value(self, metric: str) -> float | None:
         """Of a metric by the catalog's name, whichever of its names was logged."""
@@ -91,10 +98,10 @@ class ListedRun:
 
     def seconds(self, now: float | None = None) -> float | None:
         """How long all attempts together took, or have taken until `now`, without the time between them and those whose
-        end nobody noted; None if that is so of the newest."""
+        end nobody noted; None if that is so of the newest. `now` is by our clock, the rest by that of its machine."""
         ended = self.ended
         if ended is None and self.info.is_live:
-            ended = now if now is not None else time.time()
+            ended = (now if now is not None else time.time()) + self.ahead
         if self.started is None or ended is None:
             return None
         return max(ended - self.started, 0.0) + self._seconds_before()
@@ -104,6 +111,17 @@ class ListedRun:
         earlier = (attempt for attempt in self.info.file.attempts if attempt.number != self.info.attempt)
         spans = ((parse_time(attempt.started), parse_time(attempt.ended)) for attempt in earlier)
         return sum(max(end - start, 0.0) for start, end in spans if start is not None and end is not None)
+
+
+def measure_ahead(said: float | None, now: float) -> float:
+    """Seconds by which the clock of who said something at that moment is ahead of ours: nobody writes in the future. 0
+    if that is no more than `CLOCK_SECONDS`."""
+    return said - now if said is not None and said - now > CLOCK_SECONDS else 0.0
+
+
+def describe_ahead(seconds: float) -> str:
+    """In words; empty if it is not."""
+    return f"its clock is {format_duration(seconds)} ahead of this machine's" if seconds else ""
 
 
 def list_rows(runs: Runs) -> list[ListedRun]:
@@ -167,6 +185,7 @@ def make_row(
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
     reported = [parse_energy(status.gpu_summary, status.own_gpus) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
+    words = [moment for status in current if (moment := parse_time(status.updated)) is not None]
     return ListedRun(
         key=key,
         info=info,
@@ -180,6 +199,7 @@ def make_row(
         fired=count_fired(alerts, started) if alerts else NOTHING_FIRED,
         findings=findings.counts if findings is not None and is_judged else None,
         watched=bool(statuses),
+        ahead=measure_ahead(max(words, default=None), now) if info.is_live else 0.0,
         lasts=info.file.is_over and not any(alert.is_silenced(now) for alert in alerts),
     )
 
