@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,10 @@ def ask(side: FarSide, **question: Any) -> Any:
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=3)
 
 
-PARAMETERS = ("run", "table", "names", "x", "start", "max_points", "participants", "at", "tables", "extent", "skip")
+PARAMETERS = (
+    *("run", "table", "names", "x", "start", "end", "max_points", "participant", "participants", "all_attempts"),
+    *("attempt", "at", "tables", "extent", "skip", "count", "limit", "after", "file", "kind", "name", "fresh"),
+)
 
 
 @given(
@@ -137,7 +141,24 @@ def _reader_of(data: bytes) -> Any:
     return io.BytesIO(data).read
 
 
-def test_junk_on_standard_input_ends_it(tmp_path: Path) -> None:
+HELLO = messages.encode(Message({"ask": "hello", "id": 1}))
+JUNK = {
+    "another protocol": (b"GET / HTTP/1.1\r\n\r\n" * 10, 1, b"not a message"),
+    "an endless line": (b"a" * (4 << 20), 1, b"not a message"),
+    "a question that announces gigabytes": (struct.pack(">4sII", b"tvr1", 2**32 - 1, 0), 1, b"larger than allowed"),
+    "a question with bytes behind it": (struct.pack(">4sII", b"tvr1", 2, 9) + b"{}" + b"x" * 9, 1, b"larger than"),
+    "nesting without end": (struct.pack(">4sII", b"tvr1", 1 << 20, 0) + b"[" * (1 << 20), 1, b"no JSON"),
+    "half a question": (HELLO + HELLO[:-3], 0, b""),
+    "half a head": (HELLO + b"tvr", 0, b""),
+}
+
+
+@pytest.mark.parametrize("name", JUNK)
+@pytest.mark.promise(
+    "questions to `trainvitals reader` that are garbage, endless, huge or cut off", "it ends at once, with the reason"
+)
+def test_junk_on_standard_input_ends_it(tmp_path: Path, name: str) -> None:
+    data, code, reason = JUNK[name]
     words = [sys.executable, "-m", "trainvitals.views.cli.main", "reader", "--dir", str(tmp_path)]
-    done = subprocess.run(words, input=b"GET / HTTP/1.1\r\n\r\n" * 10, capture_output=True)
-    assert done.returncode == 1 and b"not a message" in done.stderr and b"Traceback" not in done.stderr
+    done = subprocess.run(words, input=data, capture_output=True)
+    assert done.returncode == code and reason in done.stderr and b"Traceback" not in done.stderr

@@ -67,6 +67,27 @@ def test_keys_that_come_from_no_folder_are_left_out() -> None:
     runs.stop()
 
 
+@pytest.mark.promise(
+    "another machine answers that its list goes on, again and again", "it is up, and asked every few seconds as ever"
+)
+@pytest.mark.parametrize("changed", [[], [{"key": "one", "info": INFO}]], ids=["without runs", "with the same run"])
+def test_a_list_without_an_end_comes_to_one(changed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "MOST_RUNS", 50)
+    runs = watch({"list": {"order": ["one"], "changed": changed, "more": True}})
+    wait_until(lambda: runs.states[0].word == "up", "an end of the list")
+    assert runs.list_keys() == (["gpu1:one"] if changed else [])
+    runs.stop()
+
+
+@pytest.mark.promise("another machine says more of its runs than there is memory for", "what fits is kept")
+def test_a_list_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "MOST_BYTES", 10_000)
+    rows = [{"key": f"run{number}", "info": INFO, "statuses": ["x" * 1000]} for number in range(100)]
+    runs = watch({"list": {"order": [row["key"] for row in rows], "changed": rows}})
+    assert 5 < len(runs.list_keys()) < 10
+    runs.stop()
+
+
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),

@@ -51,6 +51,8 @@ QUICK_SECONDS = 10.0
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MOST_RUNS = 20_000
+MOST_BYTES = 256 << 20
+"""Of all that a list says: a far side that says more decides nothing about the memory of this process."""
 
 StateWord = Literal["connecting", "up", "slow", "down", "incompatible"]
 
@@ -112,6 +114,7 @@ class Entry:
     def __init__(self, machine: str, data: Mapping[str, Any]) -> None:
         self._machine = machine
         self._encoded = orjson.dumps(data)
+        self.size = len(self._encoded)
         info = mapping(data.get("info")) or {}
         file = RunFile.parse(info.get("file"))
         self.created = file.created or text(info.get("started")) or ""
@@ -293,7 +296,9 @@ class Machine:
             fresh = True
             while not self._ended.is_set():
                 begun = time.monotonic()
-                while self._take_list(self._ask(channel, ask="list", fresh=fresh).json, fresh=fresh):
+                for _ in range(MOST_RUNS):
+                    if not self._take_list(self._ask(channel, ask="list", fresh=fresh).json, fresh=fresh):
+                        break
                     fresh = False
                 fresh = False
                 self._hardware = MachineHardware.parse(self._ask(channel, ask="hardware").json)
@@ -326,13 +331,19 @@ class Machine:
         self._problem = (error.message, error.hint or "")
 
     def _take_list(self, answer: Mapping[str, Any], *, fresh: bool) -> bool:
-        """Whether there is more of it."""
+        """Whether there is more of it. An answer without a run that promises more would be asked for ever."""
         known = dict(self.entries) if not fresh or "order" not in answer else {}
         before = self.entries
-        for item in list_of(mapping)(answer.get("changed")) or ():
+        changed = list_of(mapping)(answer.get("changed")) or ()
+        size = sum(entry.size for entry in known.values())
+        for item in changed:
             key = text(item.get("key"))
             if key is not None and _is_key(key) and len(known) < MOST_RUNS:
-                known[key] = Entry(self.name, item)
+                entry = Entry(self.name, item)
+                size += entry.size
+                if size > MOST_BYTES:
+                    break
+                known[key] = entry
         order = texts(answer.get("order"))
         if order is not None:
             # What was known before the connection was lost stays until it is told again.
@@ -340,7 +351,7 @@ class Machine:
             self._order = order
         else:
             self.entries = {key: known[key] for key in self._order if key in known}
-        return answer.get("more") is True
+        return answer.get("more") is True and bool(changed)
 
 
 def _is_key(key: str) -> bool:

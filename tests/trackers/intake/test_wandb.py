@@ -391,6 +391,9 @@ def test_what_is_not_understood_is_answered_in_the_clients_own_form(local: Local
     for body in (b"", b"no JSON", b"[]", b'{"query": 5}', b'{"query": "{}", "variables": 7}'):
         answer = server.post("/graphql", body)
         assert answer.status_code == 400 and answer.json()["errors"]
+    for files in ([None], ["x"], [7]):
+        answer = graphql(server, "CreateArtifactFiles", {"artifactFiles": files})
+        assert answer.status_code == 200 and "not described" in answer.json()["errors"][0]["message"]
     for _ in range(3):
         answer = graphql(server, "MakeCoffee", {})
         assert answer.status_code == 200 and "MakeCoffee" in answer.json()["errors"][0]["message"]

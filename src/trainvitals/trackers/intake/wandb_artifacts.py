@@ -95,6 +95,8 @@ class WandbArtifacts:
     def create_files(self, given: Mapping[str, Any], base: str) -> Any:
         edges = []
         for item in given.get("artifactFiles") or ():
+            if not isinstance(item, dict):
+                raise BadName("a file of an artifact is not described by an object")
             artifact, name = str(item.get("artifactID")), str(item.get("name"))
             node: dict[str, Any] = {
                 "id": f"{artifact}/{name}",
