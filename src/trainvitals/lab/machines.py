@@ -339,11 +339,11 @@ class Machine:
         for item in changed:
             key = text(item.get("key"))
             if key is not None and _is_key(key) and len(known) < MOST_RUNS:
-                entry = Entry(self.name, item)
-                size += entry.size
+                made = Entry(self.name, item)
+                size += made.size
                 if size > MOST_BYTES:
                     break
-                known[key] = entry
+                known[key] = made
         order = texts(answer.get("order"))
         if order is not None:
             # What was known before the connection was lost stays until it is told again.
