@@ -377,7 +377,7 @@ RISE_HELD = 6
 RISE_HISTORY = 60
 """Changes from window to window that say what is usual."""
 RISE_FEW = 20
-"""Changes of which the highest are still chance: of fewer, those downwards are looked at as well."""
+"""Changes of which the highest are still chance: of fewer, the highest of all says how far it goes up."""
 RISE_LAGS = (1, 2)
 """Windows between which these changes are."""
 RISE_CLEAR = 6.5
@@ -425,8 +425,7 @@ class _Window(NamedTuple):
 def _upward(changes: Collection[float]) -> float:
     """How far a value goes up by chance. How steeply it fell says nothing about that: changes of a loss that falls
     fast and then slowly are far apart, and none of them is noise."""
-    spread = _scale(changes)
-    return spread if len(changes) < RISE_FEW else min(spread, max(_quantile(sorted(changes), 0.84), 0.0))
+    return min(_scale(changes), max(_quantile(sorted(changes), 0.84 if len(changes) >= RISE_FEW else 1.0), 0.0))
 
 
 class _Rises(_Scale):
@@ -453,6 +452,8 @@ class _Rises(_Scale):
         self._usual_best = math.inf
         """How far it was above the best before it came back, and the best of that time."""
         self._held = 0
+        self._noise_before = 0.0
+        """The noise when what is held began to be high."""
         self._lasting: float | None = None
         """Below this, the episode that lasts is over."""
         self._high = 0.0
@@ -509,6 +510,9 @@ class _Rises(_Scale):
         middle = window.middle
         # What is judged does not set its own bar: the noise known two windows ago.
         noise = self._windows[-min(2 * apart + 1, len(self._windows))].noise
+        if self._held:  # ... nor does a rise that has begun before it is named
+            noise = min(noise, self._noise_before)
+        self._noise_before = noise
         noise = max(noise, 1e-12 + FLOOR / 2 * abs(middle))
         # Near zero a loss rises by factors and means nothing: a rise is large against how far it has fallen.
         limit = max(

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from trainings import CONDITIONS, by_step, find, healthy, rules, training, with_curves
+from trainings import CONDITIONS, STEPS, by_step, find, healthy, rules, training, with_curves
 
 from trainvitals.analysis.diagnosis import diagnose
 from trainvitals.analysis.findings import Curve
@@ -71,6 +71,16 @@ def test_a_loss_scale_that_is_halved_again_and_again_collapses(name: str) -> Non
 def test_a_loss_scale_that_is_halved_now_and_then_is_as_it_should_be() -> None:
     scale = np.where(np.arange(3000) // 500 % 2, 32768.0, 65536.0)
     assert "amp.scale_collapse" not in rules(diagnose(with_curves(loss_scale=by_step(scale)), CONDITIONS))
+
+
+def test_large_steps_that_make_the_accuracy_worse_are_too_large() -> None:
+    """The loss came down from an absurd start, and nothing is learned all the same."""
+    loss = 1.43 + 0.09 * (np.arange(STEPS) < 20) + np.random.default_rng(1).normal(0, 0.02, STEPS)
+    accuracy = np.concatenate([[0.43, 0.29, 0.27], np.full(13, 0.24)])
+    updates = np.array([3.8, 0.02, 0.002, 0.001, 0.001, 0.002, 0.001, 0.002])
+    curves = {"loss": by_step(loss), "val_accuracy": by_step(accuracy)}
+    curves |= {f"update_ratio/{layer}": by_step(updates) for layer in ("first", "last")}
+    assert find(with_curves(**curves), "lr.too_high").severity == "critical"
 
 
 def test_an_accuracy_that_goes_up_and_down_oscillates() -> None:

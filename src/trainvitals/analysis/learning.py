@@ -101,8 +101,8 @@ def detect_never_learns(measured: Measurements, conditions: Conditions) -> list[
     ]
 
 
-def _find_flat_share(measured: Measurements) -> tuple[str, float] | None:
-    """An accuracy that has not risen and is not high either, and what it is."""
+def _find_flat_share(measured: Measurements, fallen: bool = False) -> tuple[str, float] | None:
+    """An accuracy that has not risen and is not high either, and what it is; with `fallen` also one that got worse."""
     for name in sorted(measured.training.names(), key=len):
         curve = measured.training.get(name) if is_share(name) else None
         values = curve.finite().y if curve is not None else np.zeros(0)
@@ -111,7 +111,8 @@ def _find_flat_share(measured: Measurements) -> tuple[str, float] | None:
         first, last = (np.median(part) for part in (values[: len(values) // 3], values[-len(values) // 3 :]))
         noise = scale_of(values) * 1.25 / (len(values) / 3) ** 0.5
         largest = 100 if values.max() > 1 else 1
-        if abs(last - first) <= max(0.02 * largest, 3 * noise) and last < 0.7 * largest:
+        change = last - first if fallen else abs(last - first)
+        if change <= max(0.02 * largest, 3 * noise) and last < 0.7 * largest:
             return name, float(last)
     return None
 
@@ -152,7 +153,7 @@ def _describe_large(
     small = conditions.thresholds["never_learns_gain"]
     progress = _Progress(loss) if len(loss.y) >= 3 * BEGINNING else None
     stuck = progress is not None and (progress.gain <= small or progress.is_none(small))
-    if lasting is None and not stuck and _find_flat_share(measured) is None:
+    if lasting is None and not stuck and _find_flat_share(measured, fallen=True) is None:
         return []
     harm = "the loss rose" if lasting is not None else "nothing is learned"
     critical = usual > conditions.thresholds["update_ratio_critical"]
