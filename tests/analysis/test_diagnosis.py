@@ -298,6 +298,35 @@ def test_low_use_blames_storage_and_the_cpu() -> None:
     assert "one Python thread" in find(single, "gpu.low_use").evidence[1]
 
 
+def crowded(others: float, own: float, pressure: float, has_gpus: bool = False) -> Measurements:
+    """A machine of four CPUs; shares of all of them in percent."""
+    used = {"cpu_usage_percent": others + own, "cpu_count": 4.0, "pressure_cpu_percent": pressure}
+    hosts = [host(**{name: np.full(SECONDS, value) for name, value in used.items()})]
+    ours = [process(cpu_percent=np.full(SECONDS, own * 4), main_cpu_percent=np.full(SECONDS, own * 4))]
+    return healthy(hosts=hosts, processes=ours, gpus=[gpu()] if has_gpus else [])
+
+
+def test_other_programs_on_the_cpus_explain_what_is_slow() -> None:
+    wait = {"data_time": by_step(np.full(STEPS, 0.05)), "batch_time": by_step(STEP_TIME + 0.05)}
+    measured = replace(crowded(90.0, 10.0, 95.0), training=Curves({**training(), **wait}))
+    found = diagnose(measured, CONDITIONS).findings
+    assert [(item.rule, item.cause) for item in found[:2]] == [("cpu.contended", None), ("data.bound", "cpu.contended")]
+    assert found[0].title == "Other programs use 90 % of the CPUs, and the training waits for one"
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        crowded(20.0, 80.0, 95.0),  # its own workers
+        crowded(60.0, 40.0, 5.0),  # there is room for both
+        crowded(40.0, 10.0, 95.0),
+        crowded(90.0, 10.0, 95.0, has_gpus=True),  # the GPUs are busy all the same
+    ],
+)
+def test_a_busy_machine_that_does_no_harm_is_no_finding(measured: Measurements) -> None:
+    assert "cpu.contended" not in rules(diagnose(measured, CONDITIONS))
+
+
 def test_bursts() -> None:
     values = np.tile(np.repeat([98.0, 2.0], 20), SECONDS // 40)
     assert "busy and idle" in find(healthy(gpus=[gpu(utilization_percent=values)]), "gpu.low_use").title

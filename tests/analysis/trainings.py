@@ -92,6 +92,8 @@ def host(seed: int = 0, **changed: Floats) -> Device:
     random = np.random.default_rng(seed)
     values: dict[str, Any] = {
         "cpu_usage_percent": np.clip(random.normal(45, 15, SECONDS), 0, 100),
+        "cpu_count": np.full(SECONDS, 32.0),
+        "pressure_cpu_percent": np.full(SECONDS, 1.0),
         "cpu_iowait_percent": np.clip(random.normal(2, 1, SECONDS), 0, 100),
         "memory_total_mb": np.full(SECONDS, 256_000.0),
         "disk_free_gb": 900 - np.arange(SECONDS) * 0.001,
@@ -104,6 +106,7 @@ def process(rank: int = 0, **changed: Floats) -> Device:
     random = np.random.default_rng(rank)
     values: dict[str, Any] = {
         "main_cpu_percent": np.full(SECONDS, 60.0),
+        "cpu_percent": np.full(SECONDS, 300.0),
         "rss_mb": 9000 * (1 - np.exp(-np.arange(SECONDS) / 60)) + random.normal(0, 30, SECONDS),
         **changed,
     }

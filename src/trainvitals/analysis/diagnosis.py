@@ -55,6 +55,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("units.dead", learning.detect_dead_units),
     Detector("amp.scale_collapse", learning.detect_scale_collapse),
     Detector("replica.mismatch", learning.detect_replicas),
+    Detector("cpu.contended", hardware.detect_contention),
     Detector("data.bound", speed.detect_data_bound),
     Detector("step.other", speed.detect_other_work),
     Detector("data.unseen", speed.detect_unseen_data),

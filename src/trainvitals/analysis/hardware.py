@@ -109,17 +109,22 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
 
 def share_while_idle(measured: Measurements, devices: Sequence[Device], name: str, limit: float) -> float | None:
     """How often `name` is above `limit` while the GPUs are below half of their use; None if it is not known."""
+    known = [device.curves[name].finite() for device in devices if name in device.curves]
+    shares = [
+        float(((own.y > limit) & (_use_of_gpus(measured, own.x) < BUSY)).mean())
+        for own in known
+        if len(own.x) >= SAMPLES
+    ]
+    return max(shares) if shares else None
+
+
+def _use_of_gpus(measured: Measurements, times: Floats) -> Floats:
+    """The mean utilization of all GPUs at these times; 0 if there are none."""
     curves = [d.curves["utilization_percent"].finite() for d in measured.gpus if "utilization_percent" in d.curves]
     curves = [curve for curve in curves if len(curve.x) > 1]
-    shares = []
-    for device in devices:
-        if name in device.curves and len((own := device.curves[name].finite()).x) >= SAMPLES:
-            if curves:
-                use = np.mean([np.interp(own.x, curve.x, curve.y) for curve in curves], axis=0)
-            else:
-                use = np.zeros(len(own.x))
-            shares.append(float(((own.y > limit) & (use < BUSY)).mean()))
-    return max(shares) if shares else None
+    if not curves:
+        return np.zeros(len(times))
+    return np.asarray(np.mean([np.interp(times, curve.x, curve.y) for curve in curves], axis=0))
 
 
 def detect_cpu_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -130,6 +135,42 @@ def detect_cpu_bound(measured: Measurements, conditions: Conditions) -> list[Fin
         ("main_cpu_percent", limits["main_thread_percent"], measured.processes),
     )
     return _host_bound(measured, "cpu.bound", signs, "The CPUs are the bottleneck", conditions["cpu_bound"].advice)
+
+
+def detect_contention(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """CPUs that other programs use, so that the training has to wait for one."""
+    limits = conditions.thresholds
+    needed = ("cpu_usage_percent", "cpu_count", "pressure_cpu_percent")
+    hosts = [host for host in measured.hosts if all(name in host.curves for name in needed)]
+    own = [device.curves["cpu_percent"].finite() for device in measured.processes if "cpu_percent" in device.curves]
+    own = [curve for curve in own if len(curve.x) > 1]
+    if len(measured.hosts) > 1:
+        raise NotJudged("a run on one host (which processes are on which is not known)")
+    curves = [hosts[0].curves[name].finite() for name in needed] if hosts else []
+    if not own or not curves or len(curves[0].x) < SAMPLES or not all(len(curve.x) for curve in curves):
+        raise NotJudged(f"{SAMPLES} samples of the CPUs, of their pressure and of the run's processes")
+    usage, count, pressure = curves
+    ours = np.sum([np.interp(usage.x, curve.x, curve.y, 0, 0) for curve in own], axis=0) / count.y[-1]
+    others, waits = usage.y - ours, np.interp(usage.x, pressure.x, pressure.y)
+    high = (usage.y > limits["cpu_usage_percent"]) & (waits > limits["cpu_pressure_percent"])
+    high &= (others > limits["other_programs_percent"]) & (_use_of_gpus(measured, usage.x) < BUSY)
+    share = float(high.mean())
+    if share <= 0.5:
+        return []
+    middle, run = float(np.median(others[high])), float(np.median(ours[high]))
+    return [
+        Finding(
+            "cpu.contended",
+            "warning",
+            f"Other programs use {middle:.0f} % of the CPUs, and the training waits for one",
+            (
+                f"in {percent(share)} of the samples; the run itself uses {run:.0f} % of {count.y[-1]:g} CPUs",
+                f"CPU pressure meanwhile: {np.median(waits[high]):.0f} %",
+            ),
+            conditions["cpu_contended"].advice,
+            values={"others_percent": middle, "own_percent": run, "share": share},
+        )
+    ]
 
 
 def detect_io_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:

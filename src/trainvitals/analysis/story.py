@@ -8,9 +8,13 @@ from trainvitals.analysis.findings import ORDER, Finding
 
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.throttle": ("gpu.hot",),
-    "step.other": ("step.periodic",),
-    "data.bound": ("io.bound", "cpu.bound"),
+    "step.other": ("cpu.contended", "step.periodic"),
+    "step.outlier": ("cpu.contended",),
+    "cpu.bound": ("cpu.contended",),
+    "data.bound": ("io.bound", "cpu.contended", "cpu.bound"),
+    "data.unseen": ("cpu.contended",),
     "gpu.low_use": (
+        "cpu.contended",
         "data.bound",
         "cpu.bound",
         "io.bound",
@@ -20,7 +24,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
         "data.unseen",
     ),
     "gpu.waste": ("gpu.low_use", "data.bound"),
-    "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak"),
+    "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak", "cpu.contended"),
     "straggler.rank": ("gpu.throttle", "gpu.error"),
     "gpu.memory_full": ("gpu.memory_leak", "gpu.fragmentation"),
     "gpu.memory_forecast": ("gpu.memory_leak", "gpu.fragmentation"),

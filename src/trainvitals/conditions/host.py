@@ -45,6 +45,19 @@ ROWS: tuple[Condition, ...] = (
         findings=("cpu.bound",),
     ),
     Condition(
+        "cpu_contended",
+        "host",
+        "CPUs busy with other programs",
+        "warning",
+        "Find them with top, and stop or move them; or give the training cores of its own (taskset, a container's or "
+        "job's CPU request).",
+        thresholds=(
+            Threshold("other_programs_percent", 50, "%", "share of all CPUs that other programs use"),
+            Threshold("cpu_pressure_percent", 50, "%", "share of time in which a task waits for a CPU, meanwhile"),
+        ),
+        findings=("cpu.contended",),
+    ),
+    Condition(
         "io_bound",
         "host",
         "storage-bound: GPUs wait for storage",

@@ -47,7 +47,8 @@ _GPU = (
     *("row_remap_failed", "row_remap_pending", "remapped_rows_uncorrected_total"),
 )
 _HOST = (
-    *("cpu_usage_percent", "cpu_iowait_percent", "pressure_io_percent", "memory_usage_percent", "memory_total_mb"),
+    *("cpu_usage_percent", "cpu_count", "cpu_iowait_percent", "pressure_cpu_percent", "pressure_io_percent"),
+    *("memory_usage_percent", "memory_total_mb"),
     *("disk_free_gb", "disk_read_mb_s", "disk_write_mb_s", "network_receive_mb_s", "network_send_mb_s"),
 )
 _PROCESS = ("main_cpu_percent", "cpu_percent", "pss_mb", "rss_mb")
