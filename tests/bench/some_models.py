@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+not_a_model = 3
 
 
 def mlp() -> torch.nn.Module:
@@ -19,6 +22,10 @@ def cnn() -> torch.nn.Module:
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)
     )
+
+
+def classifier() -> torch.nn.Module:
+    return torch.nn.Sequential(*cnn(), torch.nn.Flatten(), torch.nn.Linear(8, 64), torch.nn.Linear(64, 10)).eval()
 
 
 class Sleeper(torch.nn.Module):
@@ -74,6 +81,27 @@ class Nested(torch.nn.Module):
 
     def forward(self, a: torch.Tensor, b: torch.Tensor, *, mask: torch.Tensor) -> dict[str, Any]:
         return {"sum": a + b, "parts": (a * mask, None), "none": None}
+
+
+@dataclass
+class Answer:
+    logits: torch.Tensor
+    waves: torch.Tensor
+    loss: None = None
+
+
+class Structured(torch.nn.Module):
+    """Answers in a dataclass, half of them complex numbers."""
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        return Answer(x, torch.complex(x, 2 * x))
+
+
+class Curious(torch.nn.Module):
+    """As with a breakpoint that was left in it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * len(input())
 
 
 class Silent(torch.nn.Module):

@@ -46,6 +46,14 @@ def test_it_is_pinned_and_what_the_model_prints_is_not_taken_for_an_answer(
         assert len(child.ask("round", batch=1, seconds=0.0, most=3)["ms"]) == 1
 
 
+def test_a_model_that_reads_standard_input_finds_its_end_and_not_the_next_question(tmp_path: Path) -> None:
+    with start("some_models:Curious", "1x3", tmp_path) as child:
+        child.load()
+        with pytest.raises(ChildFailure, match="EOFError"):
+            child.ask("outputs", batch=1, path=str(tmp_path / "a.npz"))
+        assert child.ask("memory")
+
+
 @pytest.mark.promise("a model that kills its process", "the benchmark continues and reports why that variant failed")
 def test_a_process_that_dies_is_a_failure_with_the_reason(tmp_path: Path) -> None:
     with start("some_models:Deadly", "1x3", tmp_path) as child:

@@ -14,8 +14,8 @@ import pytest
 import torch
 from waiting import PATIENCE
 
-from trainvitals.bench import process_memory
-from trainvitals.bench.inputs import parse_inputs
+from trainvitals.bench import onnx_models, process_memory
+from trainvitals.bench.inputs import InputSpec, describe_inputs, parse_inputs
 from trainvitals.bench.plan import VARIANTS, Plan
 from trainvitals.bench.worker import Worker, answer
 
@@ -111,16 +111,71 @@ def test_parameters_bytes_and_flops_are_those_of_the_model(tmp_path: Path) -> No
 # -- variants
 
 
+def make_gpt(folder: Path) -> str:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=32, **sizes)).save_pretrained(folder)
+    return str(folder)
+
+
+MODELS: dict[str, tuple[str, str, dict[str, int]]] = {
+    "mlp": ("some_models:mlp", "1x64", {}),
+    "cnn": ("some_models:classifier", "1x3x8x8", {}),
+    "gpt": ("", "", {"prompt": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[str, Any], np.ndarray]]:
+    """The target of each model, what is known of it, and its answers to a batch of 4."""
+    work, found = tmp_path_factory.mktemp("models"), {}
+    for name, (target, inputs, more) in MODELS.items():
+        target, worker = target or make_gpt(work / "gpt"), Worker()
+        about = try_load(worker, target, inputs, work=work, **more)
+        found[name] = target, about, outputs(worker, work / "answers.npz", batch=4)[0]
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("variant", TORCH_VARIANTS)
-def test_every_variant_gives_the_answers_of_the_model_or_the_reason_why_not(variant: str, tmp_path: Path) -> None:
-    expected = outputs(load("some_models:mlp"), tmp_path / "a.npz", batch=4)[0]
+def test_every_variant_of_every_model_gives_its_answers(
+    model: str, variant: str, references: dict[str, tuple[str, dict[str, Any], np.ndarray]], tmp_path: Path
+) -> None:
+    _, inputs, more = MODELS[model]
+    target, about, expected = references[model]
     worker = Worker()
-    found = try_load(worker, "some_models:mlp", "1x64", variant, tmp_path)
-    assert "failed" not in found
-    if "unavailable" not in found:
-        error = np.linalg.norm(outputs(worker, tmp_path / "b.npz", batch=4)[0] - expected) / np.linalg.norm(expected)
-        assert error < (0.2 if "int4" in variant else 0.06)
-        assert error > 0 or variant == "fp32"
+    found = try_load(worker, target, inputs, variant, tmp_path, **more)
+    assert not {"failed", "unavailable"} & found.keys(), found
+    assert found["parameters"] == about["parameters"]
+    error = np.linalg.norm(outputs(worker, tmp_path / "b.npz", batch=4)[0] - expected) / np.linalg.norm(expected)
+    assert error < (0.2 if "int4" in variant else 0.06)
+    assert error > 0 or variant == "fp32"
+    assert len(worker.round(4, 0.0, 3)["ms"]) == 1
+    size = worker.disk()["disk_bytes"]
+    assert abs(size - sum(found["bytes_by_dtype"].values())) < 15_000
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_onnxruntime_gives_the_answers_of_every_model_also_in_8_bits(
+    model: str, references: dict[str, tuple[str, dict[str, Any], np.ndarray]], tmp_path: Path
+) -> None:
+    target, about, expected = references[model]
+    specs = tuple(InputSpec(tuple(shape), *rest) for shape, *rest in about["inputs"])
+    for variant, most in (("onnx", 1e-5), ("int8-ort", 0.03)):
+        onnx_models.convert(Plan(target, inputs=specs), variant, tmp_path, [1, 4])
+        worker = load(target, describe_inputs(specs), variant, tmp_path)
+        found = outputs(worker, tmp_path / "b.npz", batch=4)[0]
+        assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < most
+
+
+def test_8_bits_of_weights_and_activations_overflow_on_x86_without_vnni(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("flags\t: fpu avx avx2 avx512f\n")
+    new.write_text("flags\t: fpu avx avx2 avx_vnni\n")
+    assert onnx_models._overflows(old, "x86_64") and onnx_models._overflows(tmp_path / "none", "AMD64")
+    assert not onnx_models._overflows(new, "x86_64") and not onnx_models._overflows(old, "aarch64")
 
 
 def test_a_variant_without_anything_to_quantize_is_not_to_be_had() -> None:
@@ -212,6 +267,7 @@ def test_what_cannot_be_loaded_has_a_reason(tmp_path: Path) -> None:
         ("nowhere.pt", {}, "no such file"),
         ("some_models:nothing", {}, "cannot import"),
         ("no_such_module:make", {}, "cannot import"),
+        ("some_models:not_a_model", {}, "is an int, not a model"),
         (str(tmp_path / "other.pt"), {}, "weights and no code"),
         ("some_models:mlp", {"weights": str(tmp_path / "other.pt")}, "does not fit"),
         (str(tmp_path), {}, "no config.json"),
@@ -234,6 +290,16 @@ def test_several_inputs_by_position_and_name_and_answers_in_any_nesting(tmp_path
     worker = load("some_models:Nested", "2x3,2x3,mask=bool:2x3")
     found = outputs(worker, tmp_path / "a.npz", batch=2)
     assert [item.shape for item in found] == [(2, 3), (2, 3)]
+
+
+def test_answers_in_a_dataclass_count_and_so_do_imaginary_parts(tmp_path: Path) -> None:
+    logits, waves = outputs(load("some_models:Structured", "1x3"), tmp_path / "a.npz", batch=2)
+    assert logits.shape == (2, 3)
+    assert np.array_equal(waves, np.stack([logits, 2 * logits], axis=-1))
+
+
+def test_a_model_without_answers_has_no_sensitivity() -> None:
+    assert load("some_models:Silent", "1x4").check(4)["sensitivity"] is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Tested in tests/bench/test_worker.py."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -86,7 +87,7 @@ class TorchModel:
 
     def arrays_of(self, output: Any) -> list[NDArray[Any]]:
         """Every tensor of an answer, whatever it is nested in."""
-        return [tensor.detach().float().cpu().numpy() for tensor in flatten(output)]
+        return [_real(tensor.detach()).float().cpu().numpy() for tensor in flatten(output)]
 
     def describe(self) -> dict[str, Any]:
         """Parameters and bytes by data type, buffers included."""
@@ -97,9 +98,10 @@ class TorchModel:
         for tensor in tensors.values():
             for part in _parts_of(tensor):
                 total[str(part.dtype).removeprefix("torch.")] += part.numel() * part.element_size()
-        for packed in _packed_weights(self.module):
-            total["qint8"] += packed.numel() * packed.element_size()
         parameters = sum(item.numel() for item in self.module.parameters())
+        for packed in _packed_parameters(self.module):
+            total[str(packed.dtype).removeprefix("torch.")] += packed.numel() * packed.element_size()
+            parameters += packed.numel()
         return {"parameters": parameters, "bytes_by_dtype": dict(total)}
 
     def why_unranked(self) -> str:
@@ -165,6 +167,11 @@ class TorchModel:
             path.unlink(missing_ok=True)
 
 
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def flatten(output: Any) -> Iterator[torch.Tensor]:
     if isinstance(output, torch.Tensor):
         yield output
@@ -174,6 +181,9 @@ def flatten(output: Any) -> Iterator[torch.Tensor]:
     elif isinstance(output, (list, tuple)):
         for item in output:
             yield from flatten(item)
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        for part in dataclasses.fields(output):
+            yield from flatten(getattr(output, part.name))
 
 
 def _parts_of(tensor: Any) -> Iterator[torch.Tensor]:
@@ -190,12 +200,13 @@ def _parts_of(tensor: Any) -> Iterator[torch.Tensor]:
         yield from _parts_of(getattr(tensor, name))
 
 
-def _packed_weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Of torch.ao's quantized layers, which are no parameters."""
+def _packed_parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Of torch.ao's quantized layers, whose weights and biases are not registered as such."""
     for item in module.modules():
-        weight = getattr(item, "weight", None)
-        if callable(weight):
-            yield weight()
+        for name in ("weight", "bias"):
+            packed = getattr(item, name, None)
+            if callable(packed) and (found := packed()) is not None:
+                yield found
 
 
 # -- loading
@@ -277,6 +288,8 @@ def _minds_training(module: torch.nn.Module) -> bool:
 def _use_factory(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
     found = import_callable(plan.target)
     torch.manual_seed(plan.seed)  # one that initializes its weights makes the same model in every child
+    if not callable(found):
+        raise Unavailable(f"{plan.target} is {name_kind(found)}, not a model or a function that makes one")
     module = found if isinstance(found, torch.nn.Module) else found()
     if plan.weights is not None:
         path = Path(plan.weights)
@@ -320,6 +333,8 @@ def _load_transformers(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str
     names = json.loads((folder / "config.json").read_text()).get("architectures") or []
     kind = transformers.AutoModelForCausalLM if any("LM" in name for name in names) else transformers.AutoModel
     model = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=plan.trust, dtype=torch.float32)
+    if not plan.is_generator:
+        model.config.use_cache = False  # one call: nobody would use it, and torch cannot export it
     length = plan.prompt or 128
     return model.eval(), (InputSpec((1, length), "int64", "input_ids", int(model.config.vocab_size)),), []
 
@@ -393,7 +408,12 @@ def _ahead_of_time(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Pa
     return model
 
 
-def _torchao(config_name: str, **options: Any) -> Callable[..., TorchModel]:
+def _torchao(config_name: str, *, group: int = 1, **options: Any) -> Callable[..., TorchModel]:
+    """`group` inputs of a layer share a scale; a layer whose inputs are no multiple of it stays as it is."""
+
+    def fits(item: torch.nn.Module, name: str = "") -> bool:
+        return isinstance(item, torch.nn.Linear) and item.in_features % group == 0
+
     def quantize(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
         try:
             quantization = importlib.import_module("torchao.quantization")
@@ -402,10 +422,10 @@ def _torchao(config_name: str, **options: Any) -> Callable[..., TorchModel]:
         config = getattr(quantization, config_name, None)
         if config is None:  # they are renamed between minor versions
             raise Unavailable(f"this version of torchao has no {config_name}")
-        if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
+        if not any(map(fits, module.modules())):
             raise Unavailable("the model has no linear layers that torchao can quantize")
         given = {key: make(quantization) for key, make in options.items()}
-        quantization.quantize_(module, config(**given))
+        quantization.quantize_(module, config(**given), filter_fn=fits)
         return TorchModel(module, plan.device, inference=False)  # its tensors cannot be inference tensors
 
     return quantize
@@ -420,6 +440,7 @@ def _legacy(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> 
     return TorchModel(quantize(module, {torch.nn.Linear}, dtype=torch.qint8), plan.device)
 
 
+INT4_GROUP = 32
 _BUILDERS: Mapping[str, Callable[..., TorchModel]] = {
     "fp32": _as_is,
     "bf16": _cast(torch.bfloat16),
@@ -428,7 +449,10 @@ _BUILDERS: Mapping[str, Callable[..., TorchModel]] = {
     "aoti": _ahead_of_time,
     "int8-ao": _torchao("Int8WeightOnlyConfig"),
     "int4-ao": _torchao(
-        "IntxWeightOnlyConfig", weight_dtype=lambda _: vars(torch)["int4"], granularity=lambda room: room.PerGroup(32)
+        "IntxWeightOnlyConfig",
+        group=INT4_GROUP,
+        weight_dtype=lambda _: vars(torch)["int4"],
+        granularity=lambda room: room.PerGroup(INT4_GROUP),
     ),
     "fp8-ao": _torchao("Float8WeightOnlyConfig"),
     "int8-legacy": _legacy,
