@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import Registration, new_registration
+from trainvitals.journal.documents.registration import PhaseNote, Registration, new_registration
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +37,12 @@ def test_one_that_does_not_say_which_process_is_ignored(tmp_path: Path, key: str
 def test_how_a_process_ended_is_noted_unless_the_agent_has_removed_it(tmp_path: Path) -> None:
     left = new_registration(tmp_path, os.getpid())
     path = registrations.register(left)
-    registrations.note_end(path, left, "finished")
+    said = registrations.note_end(path, left, "finished")
     ((_, found),) = registrations.read_all()
     assert found.goodbye == "finished"
+    registrations.note_phase(path, said, PhaseNote(name="gen", since=1.0))
+    ((_, found),) = registrations.read_all()
+    assert found.goodbye == "finished"  # a loop that Ray is about to end may still report
     registrations.unregister(path, left)
     registrations.note_end(path, left, "finished")
     assert registrations.read_all() == []

@@ -27,8 +27,10 @@ import pytest
 
 import trainvitals
 from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.damage import Damage
+from trainvitals.journal.documents.cause import CUT_OFF, Cause
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
@@ -1056,3 +1058,21 @@ def test_init_under_trainvitals_run_joins_its_folder(tmp_path: Path, monkeypatch
     assert details["status"] == "finished" and details["kind"] == "training"
     with trainvitals.init() as another:  # a second training under the same command is a run of its own
         assert another.folder != made
+
+
+def test_a_process_that_its_supervisor_ends_says_so_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = trainvitals.init(dir=tmp_path, agent=False)
+    run.leave()
+    ((_, found),) = registrations.read_all(run.id)
+    assert found.goodbye == "finished"
+    assert run_folder.read_run(run.folder).status == "running"
+    run.finish()
+    run.leave()  # too late to say anything
+    assert run_folder.read_run(run.folder).status == "finished"
+
+
+def test_attempts_that_nobody_ended_are_ended_and_the_newest_is_not() -> None:
+    attempts = [{"number": 1, "status": "failed"}, {"number": 2, "status": "running"}, {"number": 3}]
+    found = RunFile.parse({"attempt": 3, "attempts": attempts}).end_earlier("killed", Cause(kind=CUT_OFF), 0.0)
+    assert [item.status for item in found.attempts] == ["failed", "killed", "running"]
+    assert found.attempts[1].ended == "1970-01-01T00:00:00.000000Z" and found.attempts[0].ended is None

@@ -20,10 +20,9 @@ def register(registration: Registration) -> Path:
     return path
 
 
-def note_end(path: Path, registration: Registration, status: str) -> None:
+def note_end(path: Path, registration: Registration, status: str) -> Registration:
     """Write how the process ended into its registration, unless the agent has removed it already."""
-    if path.exists():
-        _write(path, replace(registration, goodbye=status))
+    return _change(path, replace(registration, goodbye=status))
 
 
 def note_cell(path: Path, registration: Registration, began: str) -> Registration:

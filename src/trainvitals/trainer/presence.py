@@ -146,4 +146,5 @@ class Presence:
     def end(self, status: str) -> None:
         """Report how the rank ended. Raises OSError."""
         if self._registered is not None:
-            registrations.note_end(*self._registered, status)
+            path, registration = self._registered
+            self._registered = (path, registrations.note_end(path, registration, status))

@@ -8,6 +8,7 @@ strict mode).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import time
@@ -512,6 +513,13 @@ class Run:
     def end_loop(self, error: BaseException | None) -> None:
         """The training loop has returned, or this exception ended it; the process may be killed at any time now."""
         self._finish("finished" if error is None else "failed", exception=error)
+
+    def leave(self) -> None:
+        """A supervisor ends this process amid its loop, and the run goes on without it, or is ended by the supervisor:
+        that the process is killed next is no news."""
+        if self._status is None and self.is_of_this_process:
+            with contextlib.suppress(OSError):
+                self._presence.end("finished")
 
     def _finish(
         self,

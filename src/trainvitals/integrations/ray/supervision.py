@@ -7,12 +7,14 @@ Tested in tests/integrations/test_ray.py.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals import settings
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.cause import CUT_OFF, Cause
 from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.documents.rows import FAILED
 from trainvitals.journal.documents.run import RunFile
@@ -50,6 +52,7 @@ class SupervisedRun:
         self._launch = launch
         self._ranks: dict[int, Run] = {}
         self._failures: dict[int, BaseException] = {}
+        self._group_ended: float | None = None
 
     @property
     def folder(self) -> Path:
@@ -59,6 +62,14 @@ class SupervisedRun:
         """Other workers than before train from now on."""
         self._write_failures()
         self._ranks.clear()
+        if self._group_ended is not None:  # Ray has killed the ones before, which could not write their end
+            cut_off, when = Cause(kind=CUT_OFF), self._group_ended
+            mode = self.run.settings.file_mode
+            run_folder.change_run(self.folder, lambda run: run.end_earlier("killed", cut_off, when), mode)
+
+    def end_group(self) -> None:
+        """These workers are ended now."""
+        self._group_ended = time.time()
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None, rank: int = 0, world_size: int = 1) -> None:
         """What a worker reported."""
@@ -71,6 +82,7 @@ class SupervisedRun:
     def note_failure(self, rank: int, error: BaseException) -> None:
         """A worker failed."""
         self._failures[rank] = error
+        self._find_rank(rank, rank + 1)  # when it is written, the workers of the next attempt may be there
         title, cause = Participant(rank=rank).title, failure_text.explain_exception(error)
         self.run.event("worker_failed", f"{title}: {cause}", severity="warning", worker=rank)
 
@@ -119,10 +131,15 @@ def join_automatically(options: Mapping[str, Any], launch: str | None = None) ->
 
 
 def leave_automatically() -> None:
-    """The process will be ended by Ray: if its loop is over, that is how its part of the run ended."""
+    """The process will be ended by Ray: if its loop is over, that is how its part of the run ended; if not, others of
+    its group have failed, or the group is resized."""
     run = current.current_run()
-    if run is not None and (end := ray_job.find_loop_end()) is not None:
+    if run is None:
+        return
+    if (end := ray_job.find_loop_end()) is not None:
         run.end_loop(end.error)
+    else:
+        run.leave()
 
 
 def _without(options: Mapping[str, Any], *names: str) -> dict[str, Any]:

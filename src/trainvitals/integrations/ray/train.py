@@ -92,6 +92,11 @@ class RayTrainCallback(ControllerCallback, WorkerGroupCallback, ReportCallback, 
         self._supervised.run.event(event, message, workers=[_describe(worker) for worker in workers])
 
     @guarded
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:
+        if self._supervised is not None:
+            self._supervised.end_group()
+
+    @guarded
     def after_report(self, training_report: Any, metrics: list[dict[str, Any]]) -> None:
         if self._supervised is None:
             return

@@ -194,6 +194,15 @@ class RunFile(Caused):
         cause = cause or self.cause
         return replace(self, status=status, ended=ended, cause=cause, attempts=attempts, tentative=False, **more)
 
+    def end_earlier(self, status: str, cause: Cause, when: float | None) -> Self:
+        """The run with an end, now or at `when`, of those attempts before the newest that nobody has ended."""
+        ended = format_time(when)
+        earlier = (
+            replace(item, status=status, cause=cause, ended=ended) if item.status == RUNNING else item
+            for item in self.attempts[:-1]
+        )
+        return replace(self, attempts=(*earlier, *self.attempts[-1:]))
+
     def correct(self, status: str, cause: Cause | None) -> Self:
         """The run with another reason for an end that was already written; its time stays."""
         attempts = tuple(replace(item, status=status, cause=cause) for item in self.attempts[-1:])
