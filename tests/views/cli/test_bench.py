@@ -234,6 +234,13 @@ def test_a_slower_model_fails_against_a_faster_one_and_not_the_other_way_round(b
     assert "against the earlier run" in done.stderr
 
 
+def test_a_file_that_is_not_there_leaves_no_run(bench_machine: Any) -> None:
+    before = set(bench_machine.root.glob("*/*/run.json"))
+    done = bench_machine.run("bench", "nothing.pt2")
+    assert done.returncode == 1 and "no such file or folder: nothing.pt2" in done.stderr
+    assert set(bench_machine.root.glob("*/*/run.json")) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

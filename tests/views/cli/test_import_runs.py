@@ -37,7 +37,7 @@ def test_a_run_is_a_line_and_importing_again_adds_nothing(machine: Any) -> None:
     assert (run["project"], run["name"], run["status"], folder.parent.name) == ("p", "n", "finished", "p")
     again = machine.run("import", "csv", str(path), "--project", "p", "--name", "n")
     assert (again.returncode, again.stdout) == (0, "")
-    assert "1 runs have nothing new" in again.stderr
+    assert "nothing new in 1 run\n" in again.stderr
     _write_csv(path, 5)
     assert machine.run("import", "csv", str(path)).stdout == f"more {folder.name}  2 of 5 rows  exp\n"
     assert machine.only_run()[1]["name"] == "n"

@@ -86,6 +86,12 @@ def test_an_unknown_action_suggests_the_nearest(machine: Any) -> None:
     assert "unknown action 'shwo', did you mean 'show'?" in done.stderr
 
 
+def test_an_unknown_action_without_a_near_one_lists_them(machine: Any) -> None:
+    done = machine.run("config", "frobnicate")
+    assert done.returncode == 2
+    assert "unknown action 'frobnicate', one of show, convert" in done.stderr
+
+
 def test_a_flag_is_not_guessed_from_its_beginning(machine: Any) -> None:
     assert machine.run("runs", "--stat", "failed").returncode == 2
 

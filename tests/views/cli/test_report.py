@@ -31,6 +31,22 @@ def test_without_a_name_it_is_report_html_and_is_not_replaced(machine: Any, make
     assert machine.run("report", "latest", "--force").returncode == 0
 
 
+def test_without_a_name_the_format_is_the_suffix(machine: Any, make_run: MakeRun) -> None:
+    make_run()
+    done = machine.run("report", "latest", "--format", "md")
+    assert done.returncode == 0, done.stderr
+    assert (machine.folder / "report.md").is_file() and not (machine.folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report.docx", "report"])
+def test_a_suffix_of_another_format_is_an_error_and_no_html(name: str, machine: Any, make_run: MakeRun) -> None:
+    make_run()
+    done = machine.run("report", "latest", "-o", name)
+    assert (done.returncode, (machine.folder / name).exists()) == (2, False)
+    assert ".html, .md" in done.stderr and ("printed from the HTML" in done.stderr) == name.endswith(".pdf")
+    assert machine.run("report", "latest", "-o", name, "--format", "html").returncode == 0
+
+
 def test_json_to_standard_output(machine: Any, make_run: MakeRun) -> None:
     make_run(config={"lr": 0.1})
     done = machine.run("report", "latest", "-o", "-", "--format", "json")

@@ -256,6 +256,14 @@ def test_a_program_that_is_not_there_is_told_as_a_shell_does(machine: Any) -> No
     assert not machine.root.exists()
 
 
+@pytest.mark.parametrize("typed", ["train.py", "./train.py"])
+def test_a_script_without_its_interpreter_is_told_with_python(typed: str, machine: Any) -> None:
+    (machine.folder / "train.py").write_text("print('hello')")
+    done = machine.run("run", typed)
+    assert done.returncode in (126, 127)
+    assert f"trainvitals run -- python {typed}" in done.stderr and "chmod" not in done.stderr
+
+
 def test_a_file_that_is_not_executable_is_told_as_a_shell_does(machine: Any) -> None:
     script = machine.folder / "train.sh"
     script.write_text("echo hello\n")

@@ -261,8 +261,9 @@ def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[st
             parser = make_parser(prog, module, help, chosen)
         elif not parser.search or nearest(word, names):
             search = f"; to search for it: {parser.prog} {one_line(word)}" if parser.search else ""
+            known = nearest(word, names) or f", one of {', '.join(names)}"
             raise UsageError(
-                f"unknown action '{one_line(word)}'{nearest(word, names)}",
+                f"unknown action '{one_line(word)}'{known}",
                 hint=f"see: {prog} --help{search}",
             )
     return chosen.execute(parser.parse(arguments))

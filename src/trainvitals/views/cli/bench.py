@@ -114,6 +114,8 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     earlier = _find_earlier(arguments, Path(settings.dir))
     plan = make_plan(arguments, against=None if earlier is not None else arguments.against)
+    for model in (plan.target, plan.against):
+        _check_model(model)
     run = BenchRun(plan, settings)
     run.begin()
     try:
@@ -175,6 +177,14 @@ def make_plan(arguments: argparse.Namespace, *, against: str | None) -> Plan:
         only_size=arguments.size,
         against=against,
     )
+
+
+def _check_model(model: str | None) -> None:
+    """Before there is a run, and before torch is imported. What has a colon may be a module and its function."""
+    if model is not None and ":" not in model and not Path(model).exists():
+        raise TrainvitalsError(
+            f"no such file or folder: {one_line(model)}", hint="a function that makes the model: module:callable"
+        )
 
 
 def _find_earlier(arguments: argparse.Namespace, root: Path) -> list[Benchmark] | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.errors import nearest
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
@@ -173,7 +174,7 @@ class Printer:
             print_line(f"no runs in {one_line(target) or 'the default place'}")
             return 1
         if self._unchanged:
-            print_line(f"{self._unchanged} runs have nothing new")
+            print_line(f"nothing new in {count_of(self._unchanged, 'run')}")
         if self._left_out:
             print_line(f"not imported: {format_counts(self._left_out)}")
         return 1 if self._failed else 0

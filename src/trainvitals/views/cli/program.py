@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,13 +67,18 @@ def flush_streams() -> None:
 def cannot_start(name: str, error: OSError) -> CannotStart:
     """What is wrong with the program, and what to do."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        is_python = name.endswith(".py") and os.path.isfile(name)  # noqa: PTH113 - a name as typed
+        typed = f"to run it with Python: trainvitals run -- python {shlex.quote(name)}"
         return CannotStart(
-            f"program not found: '{name}'", NOT_FOUND, hint="check its name, or use its path: ./train.sh"
+            f"program not found: '{name}'",
+            NOT_FOUND,
+            hint=typed if is_python else "check its name, or use its path: ./train.sh",
         )
     if error.errno == errno.EACCES:
         if os.path.isdir(name):  # noqa: PTH112 - a name as typed
             return CannotStart(f"'{name}' is a folder, not a program", NOT_EXECUTABLE)
-        return CannotStart(f"'{name}' is not executable", NOT_EXECUTABLE, hint=f"try: chmod +x {name}")
+        way = f"trainvitals run -- python {shlex.quote(name)}" if name.endswith(".py") else f"chmod +x {name}"
+        return CannotStart(f"'{name}' is not executable", NOT_EXECUTABLE, hint=f"try: {way}")
     return CannotStart(f"cannot start '{name}': {error.strerror or error}", NOT_EXECUTABLE)
 
 

@@ -46,14 +46,13 @@ def add_arguments(parser: Parser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        default="report.html",
-        help="output file; - for standard output (default: report.html)",
+        help="output file; - for standard output (default: report.html, or the suffix of --format)",
     )
     parser.add_argument(
         "--format",
         type=one_of("html", "md", "json", "png", "svg"),
         metavar="FORMAT",
-        help="one of html, md, json, png, svg (default: from the file name, else html)",
+        help="one of html, md, json, png, svg (default: from the file name)",
     )
     parser.add_argument(
         "--theme", type=one_of("light", "dark"), default="light", metavar="THEME",
@@ -77,12 +76,19 @@ def execute(arguments: argparse.Namespace) -> int:
         runs = open_far_runs(arguments.run, arguments, settings)
     else:
         runs = find_runs(arguments.run, Path(settings.dir))
-    target = Path(arguments.output)
-    format = arguments.format or document.SUFFIXES.get(target.suffix.lower(), "html")
-    if arguments.output == "-" and not arguments.format:
+    output = arguments.output or f"report.{arguments.format or 'html'}"
+    target = Path(output)
+    format = arguments.format or document.SUFFIXES.get(target.suffix.lower())
+    if output == "-" and not format:
         raise UsageError("standard output needs --format", hint="such as: --format md")
-    check_target(arguments.output, arguments.force)
-    if format == "md" and arguments.output != "-":
+    if format is None:
+        print_it = "; a PDF is printed from the HTML in a browser" if target.suffix.lower() == ".pdf" else ""
+        raise UsageError(
+            f"'{target.suffix or target.name}' is no format of a report",
+            hint=f"one of .html, .md, .json, .png, .svg, or say it with --format{print_it}",
+        )
+    check_target(output, arguments.force)
+    if format == "md" and output != "-":
         files = _draw_markdown(runs, target, settings, arguments.theme)
         for path, content in files.items():
             write_file(str(path), content, force=arguments.force)
@@ -90,8 +96,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print_line(f"wrote {' and '.join(sizes)}")
         return 0
     content = document.draw_report(runs, format, settings, theme=arguments.theme, width=min(arguments.width, 10_000))
-    write_file(arguments.output, content, force=arguments.force)
-    if arguments.output != "-":
+    write_file(output, content, force=arguments.force)
+    if output != "-":
         print_line(f"wrote {target} ({quantities.format_bytes(len(content))})")
     return 0
 

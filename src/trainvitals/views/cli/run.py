@@ -49,7 +49,7 @@ trainvitals run --simulate-gpus 2 -- python train.py       # no GPU? try two sim
 WATCH_SECONDS = 5.0
 FINAL_SECONDS = 3.0
 NO_TRAINING_TEXT = (
-    "no training was detected: no supported framework made a step (docs/integrations.md). To log it:  "
+    "no training was detected: no supported framework made a step (docs/integrations.md). In your own loop: "
     'run = trainvitals.init(), then run.log({"loss": loss})'
 )
 
