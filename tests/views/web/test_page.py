@@ -114,6 +114,28 @@ def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open
             tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
 
 
+@pytest.mark.parametrize("width", [1440, 1920])
+def test_the_last_row_of_charts_is_as_full_as_the_others(
+    server: Server, open_tab: Open, keys: list[str], width: int
+) -> None:
+    tab = open_tab(width=width)
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.wait("document.querySelector('.charts .chart')")
+    short = """[...document.querySelectorAll('.charts')].filter(box => box.lastElementChild
+      && box.getBoundingClientRect().right - box.lastElementChild.getBoundingClientRect().right > 2).length"""
+    counts = "[...document.querySelectorAll('.charts')].map(box => box.children.length)"
+    assert any(count % 2 for count in tab.page.evaluate(counts))
+    tab.wait(f"{short} === 0")
+
+
+def test_the_export_page_asks_for_a_metric_of_the_run(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "export"))
+    command = tab.page.locator("pre.text").inner_text().splitlines()[-1]
+    answer = httpx.get(command.removeprefix('curl "').removesuffix('"'), timeout=PATIENCE)
+    assert answer.json()["series"], command
+
+
 def test_a_chart_fills_the_window_where_full_screen_is_refused(server: Server, open_tab: Open, keys: list[str]) -> None:
     tab = open_tab()
     tab.page.goto(link(server, keys[0], "training"))

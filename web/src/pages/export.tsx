@@ -29,6 +29,7 @@ export function Export() {
   const known = run.value!;
   const tables = [...Object.keys(known.tables).filter((table) => table in TITLES), "events", "alerts"];
   const live = source.value!.isLive;
+  const named = known.tables.training?.names.find((name) => name !== "step") ?? "loss";
   return (
     <>
       {live && (
@@ -64,7 +65,7 @@ export function Export() {
         <Section title="On the command line">
           <pre class="text" tabIndex={0}>{`trainvitals export ${known.id} --format parquet --table all -o ${known.id}.parquet
 trainvitals report ${known.id} -o report.html
-curl ${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name=loss&points=1000`}</pre>
+curl "${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name=${encodeURIComponent(named)}&points=1000"`}</pre>
           <p class="note">API reference: <a href="api/v1/openapi.json">api/v1/openapi.json</a>. trainvitals {about.value?.version}.</p>
         </Section>
       )}

@@ -55,6 +55,6 @@ function isMeant(event: MouseEvent): boolean {
 
 function Cell({ cell, column }: { cell: TableCell; column: TableColumn }) {
   const { show, class: name, hint } = typeof cell === "object" && cell !== null ? cell : { show: cell };
-  const kinds = [column.right && "right", column.wide && "wide", name].filter(Boolean).join(" ");
+  const kinds = [column.right && "right", column.wide && "wide", show === "–" && "none", name].filter(Boolean).join(" ");
   return <td class={kinds} title={hint} data-title={column.title}>{show}</td>;
 }
