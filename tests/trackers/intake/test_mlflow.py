@@ -122,6 +122,24 @@ client.set_terminated(run_id)
 @pytest.mark.promise(
     "a server that MLflow clients log to is killed (kill -9) repeatedly", "nothing is lost or duplicated"
 )
+def test_the_addresses_that_the_client_prints_lead_to_the_run_and_its_project(server: Server, tmp_path: Path) -> None:
+    script = (
+        "import mlflow\nmlflow.set_experiment('team/animals')\nwith mlflow.start_run():\n    mlflow.log_metric('a', 1)"
+    )
+    printed = run_client(tmp_path / "work", script, server.client_env)
+    bearer = {"authorization": f"Bearer {server.token}"}
+    # The page takes what follows the # for a path (tests/views/web/test_mlflow_link.py).
+    run, experiment = [line.rpartition(" at: ")[2].replace("/#/", "/") for line in printed.splitlines()[-2:]]
+    places = []
+    for address in (run, experiment, f"{run}x", f"{experiment}9"):
+        answer = httpx.get(address, headers=bearer, timeout=PATIENCE)
+        assert answer.status_code == 303, (address, answer.text)
+        places.append(answer.headers["location"])
+    folder = server.run().folder
+    assert places == [f"/#/run/{folder.name}", "/#/runs?project=team%2Fanimals", "/#/runs", "/#/runs"]
+    assert httpx.get(run, timeout=PATIENCE).status_code == 401
+
+
 def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(COUNTING)
     environ = clean_environ(HOME=str(tmp_path), **server.client_env)

@@ -1,6 +1,6 @@
 // What the page knows, as signals. One run is followed at a time: the one in the address.
 import { computed, effect, signal, untracked } from "@preact/signals";
-import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
+import { formatRoute, number, parseRoute, trackerPath, withQuery, type Route } from "../logic/route.ts";
 import { SourceError, type Listener, type Source } from "./source.ts";
 import type { About, Increment, Panels, Run, Runs } from "./types.ts";
 
@@ -233,8 +233,14 @@ export function start(from: Source, first: { about: About; panels: Panels }, fir
   early = firstRun;
   about.value = first.about;
   panels.value = first.panels;
-  window.addEventListener("hashchange", () => (route.value = parseRoute(location.hash)));
-  window.addEventListener("popstate", () => (route.value = parseRoute(location.hash)));
+  const follow = () => {
+    const path = from.isLive ? trackerPath(location.hash) : null;
+    if (path !== null) location.replace(path);
+    else route.value = parseRoute(location.hash);
+  };
+  follow();
+  window.addEventListener("hashchange", follow);
+  window.addEventListener("popstate", follow);
   if (from.asOf === null) setInterval(() => (now.value = Date.now()), 1000);
   else now.value = from.asOf;
 

@@ -26,6 +26,11 @@ export function parseRoute(hash: string): Route {
   return { page: parts[0] === "runs" || !parts[0] ? "runs" : "unknown", run: null, query };
 }
 
+// An MLflow client prints addresses of MLflow's own page, which the server knows as paths: #/experiments/1/runs/5f2c...
+export function trackerPath(hash: string): string | null {
+  return /^#\/(experiments\/\d+(?:\/runs\/[0-9a-f]{32})?)\/?$/.exec(hash)?.[1] ?? null;
+}
+
 function decode(text: string): string {
   try {
     return decodeURIComponent(text);

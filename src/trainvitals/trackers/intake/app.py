@@ -208,6 +208,22 @@ class IntakeApp:
         found: Path | None = await self._run(served.wandb.find_folder, entity, project, run_id)
         return found
 
+    async def find_mlflow_folder(self, run_id: str) -> Path | None:
+        """Of the run that an MLflow client calls so."""
+        served = self._served
+        if served is None or served.mlflow is None:
+            return None
+        found: Path | None = await self._run(served.mlflow.find_folder, run_id)
+        return found
+
+    async def find_mlflow_project(self, experiment_id: str) -> str | None:
+        """Where the runs of an MLflow client's experiment are."""
+        served = self._served
+        if served is None or served.mlflow is None:
+            return None
+        found: str | None = await self._run(served.mlflow.find_project, experiment_id)
+        return found
+
     async def close(self) -> None:
         """Close what is open; the runs stay as they are, for the next server."""
         if self._sweeper is not None:

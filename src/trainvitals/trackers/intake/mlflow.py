@@ -7,6 +7,7 @@ form.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import orjson
 
@@ -30,14 +31,22 @@ class Mlflow:
         self._report_once = report_once
         self.artifacts = MlflowArtifacts(runs)
         experiments = MlflowExperiments(runs)
-        mlflow_runs = MlflowRuns(runs, experiments)
-        models = MlflowModels(runs, mlflow_runs)
+        self._mlflow_runs = MlflowRuns(runs, experiments)
+        models = MlflowModels(runs, self._mlflow_runs)
         self._routes: Routes = {
             **experiments.routes,
-            **mlflow_runs.routes,
+            **self._mlflow_runs.routes,
             **models.routes,
             **self.artifacts.routes,
         }
+
+    def find_folder(self, run_id: str) -> Path | None:
+        """Of the run whose page a client names."""
+        return self._mlflow_runs.find_folder(run_id)
+
+    def find_project(self, experiment_id: str) -> str | None:
+        """Of the experiment whose page a client names."""
+        return self._mlflow_runs.find_project(experiment_id)
 
     def answer(self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes) -> IntakeAnswer:
         """`path` is what follows `/api/`."""

@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from trainvitals.trackers.intake.mlflow_documents import (
     STATUSES,
     TOOL,
     Given,
+    RequestRefused,
     Routes,
     describe_found,
     describe_run,
@@ -76,6 +78,15 @@ class MlflowRuns:
             ("GET", "mlflow/metrics/get-history"): self._read_history,
         }
 
+    def find_folder(self, run_id: str) -> Path | None:
+        return self._runs.find_folder(TOOL, run_id)
+
+    def find_project(self, experiment_id: str) -> str | None:
+        try:
+            return _project_of(self._experiments.find(experiment_id)) or self._runs.settings.project
+        except RequestRefused:
+            return None
+
     def create(self, given: Given) -> Any:
         experiment = self._experiments.find(given.get("experiment_id") or DEFAULT_ID)
         tags = {pair["key"]: pair["value"] for pair in read_pairs(given.get("tags"))}
@@ -85,7 +96,7 @@ class MlflowRuns:
         source = tags.get("mlflow.source.name")
         about = About(
             name=name,
-            project="" if experiment["experiment_id"] == DEFAULT_ID else experiment["name"],
+            project=_project_of(experiment),
             started=started / 1000 if started else time.time(),
             command=source,
         )
@@ -276,3 +287,8 @@ class MlflowRuns:
 
 def _all_hold(conditions: Sequence[SearchCondition], run: Mapping[str, Any]) -> bool:
     return not conditions or all(condition.holds(describe_found(run)) for condition in conditions)
+
+
+def _project_of(experiment: Mapping[str, Any]) -> str:
+    """Empty for that of the settings."""
+    return "" if experiment["experiment_id"] == DEFAULT_ID else str(experiment["name"])

@@ -80,6 +80,8 @@ def make_app(
     routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
     routes.append(Route(f"{PREFIX}/reader", FarQuestions(far).answer, methods=["POST"]))
     if intake is not None:
+        routes.append(Route("/experiments/{experiment}", functools.partial(_lead_to_experiment, intake)))
+        routes.append(Route("/experiments/{experiment}/runs/{run}", functools.partial(_lead_to_mlflow_run, intake)))
         routes.append(Route("/{entity}/{project}/runs/{run}", functools.partial(_lead_to_run, intake)))
     routes += _page_routes()
     app = Starlette(
@@ -96,7 +98,27 @@ async def _lead_to_run(intake: IntakeApp, request: Request) -> Response:
     folder = await intake.find_folder(*names)
     if folder is None:
         return _complain(404, f"no run '{names[-1][:80]}' of a W&B client", "the dashboard is at /")
-    return RedirectResponse(f"/#/run/{quote(folder.name, safe='')}", 303, headers={"cache-control": "no-store"})
+    return _lead_to(f"run/{quote(folder.name, safe='')}")
+
+
+async def _lead_to_mlflow_run(intake: IntakeApp, request: Request) -> Response:
+    """What follows the # in the address that an MLflow client prints: the page asks for it here."""
+    folder = await intake.find_mlflow_folder(request.path_params["run"])
+    if folder is None:
+        # An entity of W&B may be called experiments.
+        path = request.path_params
+        folder = await intake.find_folder("experiments", path["experiment"], path["run"])
+    return _lead_to(f"run/{quote(folder.name, safe='')}" if folder is not None else "runs")
+
+
+async def _lead_to_experiment(intake: IntakeApp, request: Request) -> Response:
+    """The same, of the other address that it prints."""
+    project = await intake.find_mlflow_project(request.path_params["experiment"])
+    return _lead_to(f"runs?project={quote(project, safe='')}" if project is not None else "runs")
+
+
+def _lead_to(page: str) -> Response:
+    return RedirectResponse(f"/#/{page}", 303, headers={"cache-control": "no-store"})
 
 
 def _warm_up(runs: SharedRuns) -> None:
