@@ -334,6 +334,9 @@ def _sort_by_age(places: list[str], find_created: Asking[str | None] | None) -> 
     names = {place: name_of(place) for place in places}
     in_one_second = Counter([name[:_STAMP_LENGTH] for name in names.values()])
 
+    if len(in_one_second) == len(names) and all(map(_STAMP.match, names.values())):
+        return sorted(names, key=names.__getitem__)
+
     def age(place: str) -> tuple[str, str, str]:
         name = names[place]
         stamp = name[:_STAMP_LENGTH]

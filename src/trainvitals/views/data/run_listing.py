@@ -27,8 +27,10 @@ def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
     until = time.monotonic() + MAX_OWN_SECONDS
     with _without_collector():
         for key in keys:
-            with contextlib.suppress(TrainvitalsError, OSError):
+            try:
                 found.append(recall_row(runs, key, until))
+            except (TrainvitalsError, OSError):
+                continue
     runs.keep_rows()
     return found
 

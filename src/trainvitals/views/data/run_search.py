@@ -139,11 +139,14 @@ def _make_test(part: SearchPart, rows: Sequence[RowJson]) -> Any:
     if not part.operator:
         wanted = part.value.lower()
         return lambda values: any(wanted in value.lower() for value in values)
-    if part.operator == "=":
-        return lambda values: any(_is_equal(value, part) for value in values)
-    if part.operator == "!=":  # what is missing is neither; a run without tags is without this one
-        return lambda values: (values or part.field == "tag") and not any(_is_equal(value, part) for value in values)
-    return lambda values: any(_is_ordered(_to_number(value), part.operator, part.number) for value in values)
+    text, operator, number = part.value.lower(), part.operator, part.number
+    if operator == "=":
+        return lambda values: any(_is_equal(value, text, number) for value in values)
+    if operator == "!=":  # what is missing is neither; a run without tags is without this one
+        return lambda values: (
+            (values or part.field == "tag") and not any(_is_equal(value, text, number) for value in values)
+        )
+    return lambda values: any(_is_ordered(_to_number(value), operator, number) for value in values)
 
 
 def _read(row: RowJson, field: str) -> list[Any]:
@@ -178,10 +181,11 @@ def _read_job(job: Mapping[str, Any], field: str) -> list[Any]:
     return [name for name in names if name]
 
 
-def _is_equal(value: Any, part: SearchPart) -> bool:
-    left, right = _to_number(value), part.number
+def _is_equal(value: Any, text: str, right: float | None) -> bool:
+    """To `text`, or to the number that it is."""
+    left = _to_number(value) if right is not None else None
     if left is None or right is None:
-        return _to_text(value).lower() == part.value.lower()
+        return _to_text(value).lower() == text
     return left == right or (math.isnan(left) and math.isnan(right))
 
 
