@@ -103,7 +103,7 @@ def test_a_token_has_limits_of_its_own(site: Site) -> None:
     assert site.ship("p", "1", 10, token="b").status_code == 200
     tokens.set_limits(site.file, Limits(runs_per_day=2), token="a")
     site.share()
-    assert "no room for another run" in site.ship("p", "3", 10).json()["error"]
+    assert "has reached its limit of runs" in site.ship("p", "3", 10).json()["error"]
     assert site.ship("p", "1", 10).status_code == 200, "what is there goes on"
     tokens.add(site.file, "a", "write", ["*"])
     assert Tokens(site.file).find_limits("p") == Limits()

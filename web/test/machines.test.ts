@@ -22,7 +22,7 @@ test("a machine that cannot be asked says why and since when", () => {
 
 test("numbers that are not of now are marked", () => {
   assert.equal(remarkOf(UP), "");
-  assert.equal(remarkOf({ ...UP, origin: "" }), "nothing is measured there: no agent runs");
-  assert.equal(remarkOf({ ...UP, current: false }), "the agent there has stopped measuring");
-  assert.equal(remarkOf({ ...UP, state: "down" }), "the numbers are those of its last answer");
+  assert.equal(remarkOf({ ...UP, origin: "" }), "no metrics: no agent is running there");
+  assert.equal(remarkOf({ ...UP, current: false }), "the agent there has stopped sampling");
+  assert.equal(remarkOf({ ...UP, state: "down" }), "showing its last known values");
 });

@@ -269,8 +269,8 @@ class Settings:
         None, FOLDER, "Write the run as TensorBoard event files, below this folder; `on`: in the run folder"
     )
     mlflow = optional(TRACKING_URI, "MLflow server, folder or database to mirror runs to")
-    wandb_project = optional(NAME, "Weights & Biases project to mirror runs to")
-    wandb_run_name = optional(TEXT, "W&B run name; none: the run's name")
+    wandb_project = optional(NAME, "Project in Weights & Biases to mirror runs to")
+    wandb_run_name = optional(TEXT, "Name of the run in W&B; none: the run's name")
     wandb_offline = Setting(False, SWITCH, "Only write W&B's files, for wandb sync")
 
     export = Setting({}, TARGETS, "Exporters of other packages, by name, with their addresses (docs/plugins.md)")
@@ -306,9 +306,7 @@ class Settings:
     remote_command = Setting("trainvitals", TEXT, "The trainvitals command on machines reached over SSH")
 
     # A fleet: docs/fleet.md
-    store = optional(
-        STORE, "ClickHouse engine with the runs of a fleet, clickhouse://HOST:8123/DATABASE; none: folders"
-    )
+    store = optional(STORE, "Store with the runs of a fleet, clickhouse://HOST:8123/DATABASE; none: folders")
 
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")

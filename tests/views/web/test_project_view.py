@@ -130,7 +130,7 @@ def test_a_damaged_one_is_reported_and_stays(serve: Callable[..., Server], open_
     tab.page.goto(training(server, place))
     tab.page.get_by_label("pin loss", exact=True).first.click()
     tab.wait("document.querySelector('.kept-problem')?.innerText.includes('view.json')")
-    tab.wait("document.body.innerText.includes('kept in this browser only')")
+    tab.wait("document.body.innerText.includes('saved in this browser only')")
     assert (place / "p" / "view.json").read_text() == '{"pins": '
 
 
@@ -158,7 +158,7 @@ def test_everybody_sees_what_one_has_changed(serve: Callable[..., Server], open_
     tab.page.get_by_label("pin accuracy", exact=True).first.click()
     tab.page.get_by_label("pin epoch", exact=True).first.click()
     wait_until(lambda: kept(place).get("pins") == ["accuracy", "epoch"])
-    tab.wait("document.body.innerText.includes('kept with the runs of p')")
+    tab.wait("document.body.innerText.includes('saved with the runs of p')")
     wait_until(lambda: pins(tab) == ["Accuracy", "epoch"])
     tab.page.get_by_label("move epoch forward").click()
     wait_until(lambda: kept(place)["pins"] == ["epoch", "accuracy"])
@@ -206,7 +206,7 @@ def test_two_people_edit_at_once_and_both_are_kept(serve: Callable[..., Server],
     Client(server).put(panels=[{**view["panels"][0], "title": "Changed"}, view["panels"][1]])
     tab.page.get_by_role("textbox", name="title").fill("Again")
     tab.page.get_by_role("button", name="save", exact=True).click()
-    tab.wait("document.querySelector('.panel-form .problem')?.innerText.includes('somebody else has changed Changed')")
+    tab.wait("document.querySelector('.panel-form .problem')?.innerText.includes('someone else has changed Changed')")
     assert [panel["title"] for panel in kept(place)["panels"]] == ["Changed", "Theirs"]
     tab.page.get_by_role("button", name="save", exact=True).click()
     tab.wait("!document.querySelector('.panel-form')")
@@ -235,7 +235,7 @@ def test_without_allow_edit_it_stays_in_the_browser_and_goes_along_later(
     server, tab = serve(place, port=port), open_tab()
     tab.page.goto(training(server, place))
     tab.page.get_by_label("pin accuracy", exact=True).first.click()
-    tab.wait("document.body.innerText.includes('kept in this browser only')")
+    tab.wait("document.body.innerText.includes('saved in this browser only')")
     tab.page.goto(training(server, place))
     wait_until(lambda: pins(tab) == ["Accuracy"])
     assert kept(place) == {}

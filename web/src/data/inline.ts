@@ -107,10 +107,10 @@ export class InlineSource implements Source {
     return { ...found, axis: query.x, series: chosen.map((series) => this.#move(series, query)) };
   }
   curves(): Promise<Curves> {
-    return Promise.reject(new SourceError(404, "a report has no list of runs to draw"));
+    return Promise.reject(new SourceError(404, "a report has no list of runs"));
   }
   sweep(): Promise<Sweep> {
-    return Promise.reject(new SourceError(404, "a report has no list of runs to draw"));
+    return Promise.reject(new SourceError(404, "a report has no list of runs"));
   }
   exportAddress(): null {
     return null;

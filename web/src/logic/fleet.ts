@@ -57,11 +57,11 @@ export function measureChoices(): [string, string][] {
 // [state, title, what it means], in the order in which they are counted.
 export const STATES: [keyof Capacity, string, string][] = [
   ["busy", "busy", "held by a run and in use"],
-  ["idle", "held, idle", "held by a run that does not use it now"],
-  ["other", "other use", "in use, but by no run that is shown here"],
+  ["idle", "held, idle", "held by a run but idle"],
+  ["other", "other use", "in use, but not by a run shown here"],
   ["free", "free", "not held, not in use"],
   ["down", "down", "lost, or its node does not answer"],
-  ["unknown", "not measured", "nothing is known of it now"],
+  ["unknown", "not measured", "no current information"],
 ];
 
 export function stateTitle(state: string): string {

@@ -23,7 +23,7 @@ export function troubleOf(machine: MachineNow, now: number): string {
 
 // What is to be known about its numbers; empty if they are those of now.
 export function remarkOf(machine: MachineNow): string {
-  if (machine.state !== "up") return machine.heard === null ? "" : "the numbers are those of its last answer";
-  if (!machine.origin) return "nothing is measured there: no agent runs";
-  return machine.current ? "" : "the agent there has stopped measuring";
+  if (machine.state !== "up") return machine.heard === null ? "" : "showing its last known values";
+  if (!machine.origin) return "no metrics: no agent is running there";
+  return machine.current ? "" : "the agent there has stopped sampling";
 }

@@ -57,7 +57,7 @@ export class ChangedMeanwhile extends Error {}
 // A panel that is changed keeps its place; a new one is the last. `before` is what the user saw when beginning to edit.
 export function putPanel(view: View, panel: OwnPanel, before: OwnPanel | null): View {
   const there = view.panels.find((item) => item.id === panel.id);
-  if (before && there && !isSame(there, before) && !isSame(there, panel)) throw new ChangedMeanwhile(`somebody else has changed ${titleOf(there)} meanwhile`);
+  if (before && there && !isSame(there, before) && !isSame(there, panel)) throw new ChangedMeanwhile(`someone else has changed ${titleOf(there)}`);
   return { ...view, panels: there ? view.panels.map((item) => (item === there ? panel : item)) : [...view.panels, panel] };
 }
 

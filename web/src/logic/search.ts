@@ -28,7 +28,7 @@ const NUMBER = /^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)$/i;
 // that cannot.
 export function parseSearch(text: string): { parts: Part[]; problem: Problem | null } {
   if ((text.split('"').length - 1) % 2) {
-    return { parts: parseSearch(text.slice(0, text.lastIndexOf('"')).replace(/\S+$/, "")).parts, problem: { message: "a quote is not closed", hint: 'close it: "two words"' } };
+    return { parts: parseSearch(text.slice(0, text.lastIndexOf('"')).replace(/\S+$/, "")).parts, problem: { message: "missing closing quote", hint: 'close it: "two words"' } };
   }
   const parts: Part[] = [];
   let problem: Problem | null = null;
@@ -54,7 +54,7 @@ function check(part: Part): Problem | null {
   const { text, value, field, operator } = part;
   if (!operator) return null;
   if (!value) return { message: `'${text}' has no value`, hint: "such as lr>0.01, status:failed or name~regex" };
-  if (operator === "~" && !toExpression(value)) return { message: `'${text}' is not a valid regular expression`, hint: "to search for the text: in quotes" };
+  if (operator === "~" && !toExpression(value)) return { message: `'${text}' is not a valid regular expression`, hint: "to search for this text, put it in quotes" };
   if (ORDERS.includes(operator) && TEXTS.includes(field)) return { message: `'${text}' compares text as a number`, hint: `type ${field}:TEXT or ${field}~REGEX` };
   if (ORDERS.includes(operator) && toNumber(value) === null) return { message: `'${value}' in '${text}' is not a number`, hint: "type a number, such as lr>0.01" };
   if (field === "status" && operator !== "~" && !STATUSES.includes(value.toLowerCase())) return { message: `'${value}' in '${text}' is not a status`, hint: `one of ${STATUSES.join(", ")}` };

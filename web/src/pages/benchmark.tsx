@@ -28,8 +28,8 @@ export function Benchmark() {
   const newest = found.benchmarks.at(-1);
   if (!newest) {
     return (
-      <Empty title="The model was not measured">
-        <p>Measure it from the training loop, or a file of it:</p>
+      <Empty title="No benchmark yet">
+        <p>Benchmark it from the training loop, or from a file:</p>
         <p><code>run.benchmark(model, example_input)</code></p>
         <p><code>trainvitals bench model.pt2 --variants fp32,onnx,int8-ort</code></p>
       </Empty>
@@ -83,7 +83,7 @@ function Distribution({ shown }: { shown: ShownBenchmark }) {
   const batch = shown.document.results?.[0]?.batch;
   const rows = shown.rows.filter((row, at) => row.distribution && shown.document.results?.[at].batch === batch);
   if (!rows.length) return null;
-  return <Chart title={`Latency distribution, batch ${batch}`} axis="ms" unit="%" height={210} low={0} help="Share of the calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
+  return <Chart title={`Latency distribution, batch ${batch}`} axis="ms" unit="%" height={210} low={0} help="Share of calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
 }
 
 function Throughput({ rows }: { rows: MeasuredVariant[] }) {
@@ -101,7 +101,7 @@ function TradeOff({ rows }: { rows: MeasuredVariant[] }) {
   if (spots.length < 2) return null;
   return (
     <figure class="chart" aria-label="Size, error and speed">
-      <figcaption><h3>Size, error and speed</h3><span class="axis">small and at the lower left is best</span></figcaption>
+      <figcaption><h3>Size, error and speed</h3><span class="axis">small and lower left is best</span></figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={spots.map(describeSpot).join("; ")} class="trade-off">
         <line x1="44" x2={WIDTH - 10} y1={HEIGHT - 26} y2={HEIGHT - 26} /><line x1="44" x2="44" y1="6" y2={HEIGHT - 26} />
         <text x={WIDTH - 10} y={HEIGHT - 8} text-anchor="end">latency →</text>
@@ -141,7 +141,7 @@ function Roof({ rows, peaks }: { rows: MeasuredVariant[]; peaks: Peak[] }) {
   const floor = HEIGHT - 34;
   return (
     <figure class="chart" aria-label="Roofline">
-      <figcaption><h3>Roofline</h3><span class="axis">{`roof: ${formatShort(found.peak / 1e9)} GFLOP/s in 32 bits; above its slope: weights in a cache`}</span></figcaption>
+      <figcaption><h3>Roofline</h3><span class="axis">{`roof: ${formatShort(found.peak / 1e9)} GFLOP/s in 32-bit; above the slope: weights in cache`}</span></figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" class="trade-off">
         <line x1="48" x2={WIDTH - 14} y1={floor} y2={floor} /><line x1="48" x2="48" y1="10" y2={floor} />
         {across.map((tick) => <text key={tick.value} x={tick.at} y={floor + 15} text-anchor="middle">{formatShort(tick.value)}</text>)}
@@ -162,7 +162,7 @@ function Dots({ name, dots, stroke }: { name: string; dots: Dot[]; stroke: strin
       {dots.length > 1 && <polyline class="batches" points={dots.map(({ x, y }) => `${x},${y}`).join(" ")} stroke={stroke} />}
       {dots.map((dot) => (
         <circle key={dot.batch} cx={dot.x} cy={dot.y} r="4" fill={stroke}>
-          <title>{`${name}, batch ${dot.batch}: ${formatShort(dot.rate / 1e9)} GFLOP/s, ${formatShort(dot.share * 100)} % of what the roof allows at ${formatShort(dot.intensity)} FLOP per byte`}</title>
+          <title>{`${name}, batch ${dot.batch}: ${formatShort(dot.rate / 1e9)} GFLOP/s, ${formatShort(dot.share * 100)} % of the roofline at ${formatShort(dot.intensity)} FLOP per byte`}</title>
         </circle>
       ))}
     </g>

@@ -150,7 +150,7 @@ function Matrix({ answer, titles, keys }: { answer: Comparison; titles: string[]
                   <>
                     <i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)} title={row.id}>{titles[at]}</Link>
                     {at === 0 && <span class="badge">baseline</span>}
-                    {group.length > 1 && <span class="badge" title="They differ in nothing but their seed and are compared together.">{at === group[0] ? `${group.length} seeds` : `seed of ${titles[group[0]]}`}</span>}
+                    {group.length > 1 && <span class="badge" title="These runs differ only in their seed and are compared as a group.">{at === group[0] ? `${group.length} seeds` : `seed of ${titles[group[0]]}`}</span>}
                     {row.simulated && <span class="badge warning">simulated GPUs</span>}
                     <span class="below"><RunStatus row={row} />
                       {source.value!.isLive && at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>set as baseline</button>}

@@ -98,7 +98,7 @@ function Gpus() {
 function NoNodes() {
   return (
     <Empty title="No nodes yet">
-      <p>Nodes appear here when runs with an agent are on them. Runs of many machines come from a gateway or over ssh:</p>
+      <p>Nodes appear here when they have runs with an agent. To see runs of many machines, use a gateway or SSH:</p>
       <pre class="text" tabIndex={0}>{"trainvitals serve --store clickhouse://HOST:8123/trainvitals\ntrainvitals serve --host gpu1 --host gpu2"}</pre>
     </Empty>
   );
@@ -110,7 +110,7 @@ function CapacityBar({ fleet }: { fleet: Answer }) {
   return (
     <Section
       title={formatCount(capacity.gpus, "GPU")}
-      note={`on ${formatCount(capacity.nodes, "node")}${capacity.nodes_down ? `, ${capacity.nodes_down} not answering` : ""}${fleet.left_out ? `; ${fleet.left_out} more nodes are not drawn` : ""}`}
+      note={`on ${formatCount(capacity.nodes, "node")}${capacity.nodes_down ? `, ${capacity.nodes_down} not answering` : ""}${fleet.left_out ? `; ${fleet.left_out} more nodes not shown` : ""}`}
     >
       <div class="capacity" aria-hidden="true">{STATES.map(([id]) => capacity[id] > 0 && <i key={id} class={`gpu-${id}`} style={{ flexGrow: capacity[id] }} />)}</div>
       <ul class="capacity-legend">
@@ -310,7 +310,7 @@ function Use() {
     <>
       <Controls simulated={found.simulated}>{choices}</Controls>
       {error && <Problem error={error} />}
-      {found.rows.length === 0 ? <Empty title="Nothing was measured in this period"><p>GPU hours are counted by the agents, day by day, of the GPUs that runs hold.</p></Empty> : <UseTable found={found} />}
+      {found.rows.length === 0 ? <Empty title="No data in this period"><p>Agents count GPU hours per day for the GPUs held by runs.</p></Empty> : <UseTable found={found} />}
       {found.unmeasured > 0 && <p class="note">{formatCount(found.unmeasured, "run")} of this period {found.unmeasured === 1 ? "has" : "have"} no figures by day: an agent of an earlier version watched {found.unmeasured === 1 ? "it" : "them"}.</p>}
     </>
   );
@@ -388,7 +388,7 @@ function FaultList({ found }: { found: FleetFaults }) {
   if (!found.nodes.length) return <Empty title={`No faults in ${found.days} days`}><p>No Xid or ECC errors, throttling by heat, lost GPUs, stragglers or unexplained deaths of runs on {formatCount(found.without, "node")}.</p></Empty>;
   const most = found.nodes[0].points;
   return (
-    <Section title={formatCount(found.nodes.length + found.left_out, "node")} note={`with faults, ${found.without.toLocaleString("en-US")} without. For each day with a critical alert 5 points, with a warning 2; for each death of a run 5.`}>
+    <Section title={formatCount(found.nodes.length + found.left_out, "node")} note={`with faults, ${found.without.toLocaleString("en-US")} without. 5 points for each day with a critical alert, 2 with a warning, 5 for each dead run.`}>
       <ol class="faulty">
         {found.nodes.slice(0, limit).map((node, place) => <Faulty key={node.name} node={node} place={place + 1} most={most} />)}
       </ol>

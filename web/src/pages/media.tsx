@@ -39,7 +39,7 @@ export function Media() {
   if (!answer.groups.length) {
     return (
       <Empty title="No media logged yet">
-        <p>Images, tables, texts and histograms of the training appear here, by name and step:</p>
+        <p>Images, tables, texts and histograms appear here, by name and step:</p>
         <p><code>run.log_image("samples", image)</code></p>
         <p><code>run.log_table("errors", rows)</code></p>
         <p><code>run.log_text("answer", text)</code></p>

@@ -97,7 +97,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
         <Choice label="x" value={axis} options={[...AXES, ...axes.map((name): [string, string] => [name, name])]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
         <Menu title="metrics">{() => <NameChoice noun="metric" offered={offered} chosen={chosen} onChange={(metric) => setQuery({ metric }, true)} />}</Menu>
         <Smoothing value={smoothing} />
-        {answer && <span class="note">{group ? `${formatCount(lines.length, "group")} of ${formatCount(answer.total - answer.left_out, "run")}` : formatCount(lines.length, "run")}{answer.left_out > 0 && `; the ${answer.left_out.toLocaleString("en-US")} oldest are not drawn`}</span>}
+        {answer && <span class="note">{group ? `${formatCount(lines.length, "group")} of ${formatCount(answer.total - answer.left_out, "run")}` : formatCount(lines.length, "run")}{answer.left_out > 0 && `; the ${answer.left_out.toLocaleString("en-US")} oldest not shown`}</span>}
         <Simulated rows={rows} />
       </div>
       {error && <Problem error={error} />}
@@ -161,7 +161,7 @@ function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Kno
       <header>
         <input class="search" type="search" aria-label="search lines" placeholder={`search ${formatCount(lines.length, grouped ? "group" : "run")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
         <button type="button" title="show those listed" onClick={() => show(new Set([...shown, ...some]))}>show</button>
-        <button type="button" title="hide those listed, except pinned ones" onClick={() => show(new Set([...shown].filter((id) => !some.includes(id) || pinned.has(id))))}>hide</button>
+        <button type="button" title="hide all listed, except pinned runs" onClick={() => show(new Set([...shown].filter((id) => !some.includes(id) || pinned.has(id))))}>hide</button>
       </header>
       <ul onMouseLeave={() => (pointed.value = null)}>
         {listed.map(({ line, at }) => (

@@ -69,7 +69,7 @@ export function RunSweep({ rows }: { rows: Row[] }) {
   if (error && !answer) return <Problem error={error} />;
   if (!answer || !view) return <Loading />;
   if (!answer.name) return <Empty title="Nothing to compare"><p>None of these runs logged a metric.</p></Empty>;
-  if (answer.runs.length < 2) return <Empty title="Nothing to compare"><p>A sweep has two runs or more.</p></Empty>;
+  if (answer.runs.length < 2) return <Empty title="Nothing to compare"><p>A sweep needs at least two runs.</p></Empty>;
   const best = answer.best ? view.byKey.get(answer.best) : undefined;
   const under = pointed.value ? view.spots.find((spot) => spot.key === pointed.value) : undefined;
   const within = view.spots.filter((spot) => spot.within).length;
@@ -93,18 +93,18 @@ export function RunSweep({ rows }: { rows: Row[] }) {
         {view.brushes.size > 0 && <><span class="note">{within.toLocaleString("en-US")} of {formatCount(view.spots.length, "run")} chosen</span><button type="button" onClick={() => setQuery({ brush: undefined }, true)}>clear ranges</button></>}
       </div>
       {error && <Problem error={error} />}
-      <p class="sweep-tip note" role="status">{under ? `${under.title}: ${answer.name} ${under.text}; ${answer.importances.slice(0, 5).map((item) => `${item.key} ${formatConfig(view.byKey.get(under.key)!.config[item.key])}`).join(", ")}` : "Point at a run for its values, click to open it. Drag along an axis to choose a range, its name to move it."}</p>
+      <p class="sweep-tip note" role="status">{under ? `${under.title}: ${answer.name} ${under.text}; ${answer.importances.slice(0, 5).map((item) => `${item.key} ${formatConfig(view.byKey.get(under.key)!.config[item.key])}`).join(", ")}` : "Hover over a run to see its values, click to open it. Drag along an axis to select a range, drag its name to move it."}</p>
       {view.axes.length > 0 && (
         <Section title="Parallel coordinates" note={`color: ${answer.name}, dark is low`} actions={<Menu title="axes">{() => <NameChoice noun="column" offered={view.offered} titles={view.titles} chosen={keys} onChange={(axes) => setQuery({ axes }, true)} />}</Menu>}>
           <figure class="chart"><Parallel scales={view.axes} titles={view.titles} spots={view.spots} brushes={view.brushes} pointed={pointed} onBrush={brush} onMove={(key, place) => setQuery({ axes: moveKey(keys, key, place) }, true)} onOpen={open} /></figure>
         </Section>
       )}
       <div class="sweep-halves">
-        <Section title="Importance" note="share of the variance that each parameter explains alone"><Importances found={answer.importances} chosen={view.over[0]} better={answer.better} />
+        <Section title="Importance" note="share of the variance explained by each parameter alone"><Importances found={answer.importances} chosen={view.over[0]} better={answer.better} />
           {answer.interactions.map((item) => <p class="note" key={`${item.first} ${item.second}`}>{item.first} and {item.second} explain {formatPercent(item.share)} more together than each alone: the best of one depends on the other.</p>)}
         </Section>
         <Section title={over[0] ? `${over[1]} by ${over[0]}` : "Scatter"} actions={over[0] && <><Choice label="x" value={view.over[0]} options={columns} onChange={(id) => setQuery({ across: id }, true)} /><Choice label="y" value={view.over[1]} options={columns} onChange={(id) => setQuery({ up: id }, true)} /></>}>
-          {view.across && view.up ? <figure class="chart"><Scatter scales={[view.across, view.up]} titles={view.titles} spots={view.dots} best={answer.best} pointed={pointed} onOpen={open} /></figure> : <p class="note">{over[0] ? `These runs do not differ in ${view.across ? over[1] : over[0]}, or each has a value of its own.` : "These runs do not differ in their configuration."}</p>}
+          {view.across && view.up ? <figure class="chart"><Scatter scales={[view.across, view.up]} titles={view.titles} spots={view.dots} best={answer.best} pointed={pointed} onOpen={open} /></figure> : <p class="note">{over[0] ? `These runs do not differ in ${view.across ? over[1] : over[0]}, or each has a different value.` : "These runs do not differ in their configuration."}</p>}
         </Section>
       </div>
     </>

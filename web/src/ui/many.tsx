@@ -202,7 +202,7 @@ export function ManyLines(props: ManyProps) {
         ref={place}
         tabIndex={0}
         role="img"
-        aria-label={`${props.title}: ${lines.length} ${grouped ? "groups" : "runs"}. Left and right move the cursor, up and down go from line to line, plus and minus zoom, 0 resets the zoom.`}
+        aria-label={`${props.title}: ${lines.length} ${grouped ? "groups" : "runs"}. Left and right move the cursor, up and down switch lines, plus and minus zoom, 0 resets the zoom.`}
         onKeyDown={onKey}
         onDblClick={() => setZoom(null)}
         style={{ minHeight: `${heightOf({ height: HEIGHT })}px` }}

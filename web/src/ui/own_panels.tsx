@@ -97,8 +97,8 @@ export function KeptNote({ project }: { project: string }) {
   const { view, place, problem } = kept;
   return (
     <>
-      {(place === "project" || view.is_kept) && `kept with the runs of ${project}`}
-      {place === "browser" && <span title="to keep changes with the runs, for everybody: trainvitals serve --allow-edit">{view.is_kept ? ", changes in this browser only" : "kept in this browser only"}</span>}
+      {(place === "project" || view.is_kept) && `saved with the runs of ${project}`}
+      {place === "browser" && <span title="to save changes with the runs for everyone: trainvitals serve --allow-edit">{view.is_kept ? ", changes in this browser only" : "saved in this browser only"}</span>}
       {problem && <span class="kept-problem" role="status">{problem}</span>}
     </>
   );

@@ -325,7 +325,7 @@ export function Scatter({ scales, titles, spots, best, pointed, onOpen }: { scal
         ref={canvas}
         role="img"
         tabIndex={0}
-        aria-label={`${titles.get(up.key)} by ${titles.get(across.key)} of ${shown.length} runs. Left and right go from run to run, Enter opens it.`}
+        aria-label={`${titles.get(up.key)} by ${titles.get(across.key)} of ${shown.length} runs. Left and right switch runs, Enter opens one.`}
         onKeyDown={onKey}
         onPointerMove={(event) => (pointed.value = at(event)?.key ?? null)}
         onPointerLeave={() => (pointed.value = null)}

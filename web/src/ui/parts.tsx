@@ -108,7 +108,7 @@ export function smoothingOf(route: Route): number {
 export function Smoothing({ value }: { value: number }) {
   const text = value > 0 ? formatPercent(smoothingWindow(value)) : "off";
   return (
-    <label class="choice" title="window on each side, as a share of what is shown">
+    <label class="choice" title="smoothing window on each side, as a share of the shown range">
       <span>smoothing</span>
       <input type="range" min={0} max={1} step={0.05} value={value} aria-label="smoothing" aria-valuetext={text} onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
       <output class="dim">{text}</output>

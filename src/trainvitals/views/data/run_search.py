@@ -58,7 +58,7 @@ class SearchPart:
 def parse_search(text: str) -> list[SearchPart]:
     """The parts of a search; raises SearchError."""
     if text.count('"') % 2:
-        raise SearchError("a quote is not closed", hint='close it: "two words"')
+        raise SearchError("missing closing quote", hint='close it: "two words"')
     return [_parse_part(found) for found in _TOKEN.finditer(text)]
 
 
@@ -80,7 +80,9 @@ def _check(part: SearchPart) -> None:
     if not part.value:
         raise SearchError(f"'{part.text}' has no value", hint="such as lr>0.01, status:failed or name~regex")
     if part.operator == "~" and not is_expression(part.value):
-        raise SearchError(f"'{part.text}' is not a valid regular expression", hint="to search for the text: in quotes")
+        raise SearchError(
+            f"'{part.text}' is not a valid regular expression", hint="to search for this text, put it in quotes"
+        )
     if part.operator in ORDERS and part.field in TEXTS:
         raise SearchError(
             f"'{part.text}' compares text as a number", hint=f"type {part.field}:TEXT or {part.field}~REGEX"

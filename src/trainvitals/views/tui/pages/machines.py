@@ -108,7 +108,7 @@ def _remark(row: MachineNow, now: float) -> str:
     state = row.state
     if state.word == "up":
         if not state.hardware.samples:
-            return "nothing is measured there: no agent runs"
-        return "" if row.is_current else "the agent there has stopped measuring"
+            return "no metrics: no agent is running there"
+        return "" if row.is_current else "the agent there has stopped sampling"
     heard = f", last heard {format_duration(max(now - state.heard, 0.0))} ago" if state.heard is not None else ""
     return f"{state.detail or 'connecting'}{heard}{f'; {state.hint}' if state.hint else ''}"
