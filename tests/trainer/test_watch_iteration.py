@@ -155,6 +155,23 @@ def test_a_critic_that_is_trained_more_often_makes_the_iterations(run: Run, load
     assert [index for index, line in enumerate(steps(run)) if "loss/Generator" in line] == [2, 5]
 
 
+def test_a_generator_that_steps_first_and_only_with_some_batches_does_not_join_them(run: Run) -> None:
+    maker, critic = Generator(), Critic()
+    of_maker, of_critic = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (maker, critic))
+    run.watch(**REPORT)
+    expected = []
+    for index, (batch,) in enumerate(batches(2)):
+        if index % 3 == 0:
+            critic(maker(batch)).mean().backward()
+            of_maker.step()
+        loss = critic(batch).square().mean()
+        loss.backward()
+        of_critic.step()
+        expected.append(loss.item())
+    assert read(run, "loss/Critic") == pytest.approx(expected)
+    assert [index for index, line in enumerate(steps(run)) if "loss/Generator" in line] == [0, 3]
+
+
 def test_an_optimizer_that_is_there_but_never_steps_changes_nothing(run: Run) -> None:
     model, optimizer = make()
     unused = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)

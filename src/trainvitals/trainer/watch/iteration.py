@@ -10,6 +10,7 @@ Seen are a batch that is asked for, a training forward, a backward, and an updat
 | a step that `GradScaler` skips | the same: the attempt counts as the update |
 | a closure (LBFGS) | the optimizer's next step, for the forwards are inside of it |
 | several optimizers and a loader | the next batch after all of them, or before the first of them comes again |
+| the same, once all have stepped with one batch | the next batch after any of them |
 | several optimizers and no loader | the forward after all of them, or the one before the first of them comes again |
 | an optimizer that steps only now and then | the same: the others come again without it |
 | weights updated by hand, no optimizer anywhere | the next batch or forward after a backward |
@@ -115,6 +116,8 @@ class Iterations:
         self._idle: dict[int, int] = {}
         self._stepping: set[int] = set()
         self._cycles: set[frozenset[int]] = set()
+        self._batch_is_whole = False
+        """All optimizers have stepped with one batch, so one that is left out with another is not to be waited for."""
 
     @property
     def several(self) -> bool:
@@ -147,7 +150,9 @@ class Iterations:
         self._cut(now)
         self.current = Iteration()
         self._held, self._held_at_batch = now, batch
-        if not self._undecided and now.updated.issuperset(self._waited_for()):
+        all_updated = now.updated.issuperset(self._waited_for())
+        self._batch_is_whole |= batch and now.batches == 1 and all_updated and self.several
+        if not self._undecided and (all_updated or (batch and self._batch_is_whole and now.updated)):
             self._release_held()
         return self._held is None
 
