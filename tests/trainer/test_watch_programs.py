@@ -171,6 +171,72 @@ for episode in range(150):
     printed.append(loss.item())
 end(policy)
 """,
+    "torchtitan: the iterator by hand, losses by token over two micro-batches, an evaluation in between": """
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        numbers = torch.Generator().manual_seed(1)
+        while True:
+            tokens = torch.randint(0, 16, (7,), generator=numbers)
+            yield {"input": tokens[:-1]}, tokens[1:]
+
+block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+model = nn.Sequential(nn.Embedding(16, 8), block, nn.Linear(8, 16))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 5))
+iterator = iter(DataLoader(Endless(), batch_size=4))
+for step in range(130):
+    optimizer.zero_grad()
+    micro_batches = [next(iterator) for _ in range(2)]
+    tokens = sum(labels.numel() for _, labels in micro_batches)
+    losses = []
+    for inputs, labels in micro_batches:
+        loss = F.cross_entropy(model(inputs["input"]).flatten(0, 1), labels.flatten(), reduction="sum") / tokens
+        loss.backward()
+        losses.append(loss.detach())
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    schedule.step()
+    printed.append(float(torch.stack(losses).sum()))
+    if step % 20 == 0:
+        model.eval()
+        with torch.no_grad():
+            next(iterator)
+            model(torch.randint(0, 16, (4, 6)))
+        model.train()
+end(model)
+""",
+    "stable-baselines3: rollouts, then epochs over them": """
+policy = nn.ModuleDict({"body": nn.Linear(8, 16), "pi": nn.Linear(16, 3), "value": nn.Linear(16, 1)})
+optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3, eps=1e-5)
+
+def evaluate(x):
+    hidden = torch.tanh(policy["body"](x))
+    return torch.distributions.Categorical(logits=policy["pi"](hidden)), policy["value"](hidden).flatten()
+
+for rollout in range(15):
+    policy.train(False)
+    with torch.no_grad():
+        played = []
+        for t in range(32):
+            distribution, value = evaluate(X[t : t + 1])
+            action = distribution.sample()
+            played.append((X[t], action[0], distribution.log_prob(action)[0], value[0], float(action == Y[t])))
+    x, actions, before, values, rewards = (torch.stack([torch.as_tensor(v) for v in column]) for column in zip(*played))
+    policy.train(True)
+    for epoch in range(3):
+        for rows in torch.randperm(32).split(8):
+            distribution, value = evaluate(x[rows])
+            ratio = (distribution.log_prob(actions[rows]) - before[rows]).exp()
+            gain = (rewards - values)[rows]
+            policy_loss = -torch.min(gain * ratio, gain * ratio.clamp(0.8, 1.2)).mean()
+            loss = policy_loss + 0.5 * F.mse_loss(rewards[rows], value) - 0.01 * distribution.entropy().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+            optimizer.step()
+            printed.append(loss.item())
+end(policy)
+""",
 }
 
 
