@@ -478,10 +478,11 @@ class Run:
         except OSError as error:  # the runtime folder is not writable: a long phase may be reported as a stall
             self._refusals.warn_once("phase", f"cannot report the phase of the step to the agent: {error.strerror}")
 
-    def advance(self, step: int) -> None:
-        """Steps up to this one are over, though the loop may have logged none of them."""
+    def advance(self, step: int) -> int:
+        """Steps up to this one are over, though the loop may have logged none of them. The last one now."""
         if step > self._step:
             self._step = step
+        return self._step
 
     def event(self, event: str, message: str = "", *, severity: str = "info", **data: Any) -> None:
         """Record an event: a checkpoint, an evaluation, a change of the data."""

@@ -116,6 +116,15 @@ class StepClock:
         self._device = [] if self.mark_device is None else [(OTHER, event)]
         return done
 
+    def end_unmarked(self) -> StepMarks:
+        """The step that ends here, in which no phase was entered, with as little code as possible."""
+        if self.mark_device is not None or len(self._marks) > 1:
+            return self.end_step()
+        now, marks = self.now(), self._marks
+        self._marks = [(OTHER, now)]
+        # What the class itself would call is a function of Python's.
+        return tuple.__new__(StepMarks, (marks, now, (), None, False))
+
     def mark(self, moment: int) -> None:
         """What comes after this moment, which has passed, is in no phase."""
         self._marks.append((OTHER, moment))

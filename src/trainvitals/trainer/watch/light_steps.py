@@ -39,7 +39,10 @@ class LightStep(NamedTuple):
     marks: StepMarks
     """Without phases."""
     learning_rate: Any
+    loss: float | None
+    """Of the only backward, if it was read at once."""
     backwards: list[Backward]
+    """Else."""
     norms: list[Any]
     """Of the gradients, where the training computed them."""
     cost: int
@@ -66,6 +69,8 @@ class LightSteps:
         """When the optimizer stepped, 0 if it has not yet."""
         self._updated_before_scaler = 0
         self._learning_rate: Any = None
+        self._loss: float | None = None
+        """Of the only backward so far, if that is enough to keep of it; else there are `_backwards`."""
         self._backwards: list[Backward] = []
         self._norms: list[Any] = []
         self._cost = 0
@@ -95,6 +100,7 @@ class LightSteps:
         self._calls.mute(False)
         iteration = self._moments.iterations.current = Iteration(timing=Timing.WHOLE)
         iteration.batches, iteration.forwards = int(self._by_batch), int(not self._by_batch)
+        self._keep_all()
         iteration.backwards, self._backwards = self._backwards, []
         iteration.trained = bool(iteration.backwards) or bool(self._updated_at)
         norms, self._norms = self._norms, []
@@ -150,11 +156,12 @@ class LightSteps:
         began = _now()
         moments = self._moments
         try:
-            marks = moments.clock.end_step()
+            marks = moments.clock.end_unmarked()
             has_time = self._observer.end_light(
-                marks, self._learning_rate, self._backwards, self._norms, self._cost + CALLS_COST
+                marks, self._learning_rate, self._loss, self._backwards, self._norms, self._cost + CALLS_COST
             )
-            self._backwards, self._norms, self._updated_at, self._updating = [], [], 0, False
+            self._loss, self._backwards, self._norms = None, [], []
+            self._updated_at, self._updating = 0, False
             self._by_batch = by_batch
             self._calls.quiet = self._calls.alone
             if has_time:
@@ -168,16 +175,29 @@ class LightSteps:
     # -- what every step needs
 
     def backward_begins(self, tensors: Any) -> None:
-        if get_ident() != self._thread or (self._updating and self._backwards):  # a closure evaluates again
+        if get_ident() != self._thread:
+            return
+        is_first = self._loss is None and not self._backwards
+        if self._updating and not is_first:  # a closure evaluates again
             return
         began = _now()
         try:
-            part = 1 if self._one_part else len(self._backwards) + 1
-            self._backwards += self._moments.losses.read(tensors, part)
+            if is_first and (loss := self._moments.losses.read_plain(tensors)) is not None:
+                self._loss = loss
+            else:
+                self._keep_all()
+                part = 1 if self._one_part else len(self._backwards) + 1
+                self._backwards += self._moments.losses.read(tensors, part)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self.end()
             self._moments.fail("backward_begins", error)
         self._cost += _now() - began
+
+    def _keep_all(self) -> None:
+        """The only backward so far is not the only one."""
+        if self._loss is not None:
+            self._backwards.append(Backward(self._loss, 1, None))
+            self._loss = None
 
     def backward_ends(self, error: BaseException | None) -> None:
         if not self.active:

@@ -78,6 +78,7 @@ class Watch:
         self.moments = moments or Moments(self)
         self.moments.observer = self
         self._subjects = Subjects(self.moments, self._tell)
+        self.is_for_training = self._subjects.is_for_training
         if moments is None:
             for refused in taps.listen(self.moments):
                 self._tell(refused, f"not seen by the phases: {refused}")
@@ -156,9 +157,6 @@ class Watch:
         self.moments.pause()
 
     # -- the observer of `Moments`
-
-    def is_for_training(self, iterator: Any) -> bool:
-        return isinstance(iterator, Batches) or self._subjects.is_for_training(iterator)
 
     def is_elsewhere(self) -> bool:
         """The model is on another device than a CPU."""
@@ -247,7 +245,13 @@ class Watch:
         self._write_if_due(iteration.marks)
 
     def end_light(
-        self, marks: StepMarks, learning_rate: Any, backwards: list[Backward], norms: list[Any], cost: int
+        self,
+        marks: StepMarks,
+        learning_rate: Any,
+        loss: float | None,
+        backwards: list[Backward],
+        norms: list[Any],
+        cost: int,
     ) -> bool:
         """A step without phases is over. Whether the one that begins now is to be measured in full. On a CPU its
         numbers stay as they are and are read later, with many others; a device may compute the next ones in the same
@@ -255,11 +259,11 @@ class Watch:
         run = self._run
         self._measures.step += 1
         number = self._last + 1 if self._named is None and run.step == self._seen else self._choose_number()
-        self._light.append(LightStep(number, self.moments.epoch, marks, learning_rate, backwards, norms, cost))
+        step = (number, self.moments.epoch, marks, learning_rate, loss, backwards, norms, cost)
+        self._light.append(tuple.__new__(LightStep, step))  # the class itself would call a function of Python's
         self._named, self._last = None, number
         self.steps += 1
-        run.advance(number)
-        self._seen = run.step
+        self._seen = run.advance(number)
         if self._elsewhere:
             with self._stalls.lock:
                 self._read_light()
@@ -281,11 +285,11 @@ class Watch:
         for step in steps:
             values: dict[str, float] = {}
             parts: Sequence[Part] = ()
-            loss = self._losses.read_single(key, step.backwards)
-            if loss is not None and self.options.report and not step.norms:
-                values["loss"] = loss
+            if step.loss is not None and not step.norms and self.options.report and self._losses.is_plain(key):
+                values["loss"] = step.loss
             else:
-                losses = self._add_up({key: step.backwards})
+                backwards = step.backwards if step.loss is None else [Backward(step.loss, 1, None)]
+                losses = self._add_up({key: backwards})
                 parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
             self._add_line(
                 step.number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, step.epoch
@@ -323,8 +327,7 @@ class Watch:
         self._named = None
         self._last = number
         self.steps += 1
-        self._run.advance(number)
-        self._seen = self._run.step
+        self._seen = self._run.advance(number)
 
     def _write_if_due(self, marks: StepMarks) -> None:
         if marks.host_end - self._written > WRITE_EVERY:

@@ -93,12 +93,9 @@ class LossNames:
         self._names[id(optimizer)] = name if name not in taken else next(n for n in numbered if n not in taken)
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
-    def read_single(self, optimizer: int, backwards: Sequence[Backward]) -> float | None:
-        """`loss` of a step with one backward, as nearly all are, if it has come and nothing is to be added up."""
-        if self._several or self.accumulates or len(backwards) != 1 or optimizer not in self._accumulations:
-            return None
-        loss = backwards[0].loss
-        return loss if isinstance(loss, float) else None
+    def is_plain(self, optimizer: int) -> bool:
+        """The number of a single backward is the `loss` of its step: nothing is to be added up or named."""
+        return not self._several and not self.accumulates and optimizer in self._accumulations
 
     def add_up(self, losses: Mapping[int, Sequence[Backward]], *, together: bool) -> dict[str, LossSum]:
         """By their names, from those by optimizer. `together`: see `Accumulation.add_up`."""
@@ -122,21 +119,30 @@ class LossReader:
     def __init__(self) -> None:
         self.with_divisors = True
         """What a loss was divided by matters only where several may make one update."""
-        self._unscaled: tuple[Any, Any] | None = None
+        self.unscaled: tuple[Any, Any] | None = None
+        """(scaled, loss) of the next backward."""
         self._tensor = import_module("torch").Tensor
 
     def scaled(self, loss: Any, scaled: Any) -> None:
         """`GradScaler` made `scaled` of it; what is reported is the loss before."""
-        self._unscaled = (scaled, loss)
+        self.unscaled = (scaled, loss)
+
+    def read_plain(self, tensors: Any) -> float | None:
+        """The number of a loss that is there and of which nothing else is of interest, as of nearly all."""
+        if self.with_divisors or self.unscaled is not None or type(tensors) is not self._tensor:
+            return None
+        if tensors.ndim or not tensors.is_cpu:
+            return None
+        number = tensors.item()  # at once: the program may go on computing in the same place
+        return number if type(number) is float else None
 
     def read(self, tensors: Any, part: int) -> list[Backward]:
-        unscaled, self._unscaled = self._unscaled, None
+        unscaled, self.unscaled = self.unscaled, None
         if unscaled is not None and unscaled[0] is tensors:
             tensors = unscaled[1]
-        if type(tensors) is self._tensor and tensors.is_cpu and not tensors.ndim and not self.with_divisors:
-            number = tensors.item()  # at once: the program may go on computing in the same place
-            if type(number) is float:
-                return [Backward(number, part, None)]
+        number = self.read_plain(tensors)
+        if number is not None:
+            return [Backward(number, part, None)]
         return [
             Backward(loss.detach(), part, read_divisor(loss) if self.with_divisors else None)
             for loss in read_losses(tensors)

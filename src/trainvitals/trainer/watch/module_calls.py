@@ -52,6 +52,7 @@ class ModuleCalls:
     def prepare(self) -> None:
         """torch is there."""
         self._is_tracing = import_module("torch._C")._get_tracing_state
+        self._is_compiling = import_module("torch.compiler").is_compiling
         self._compiler = import_module("torch._C._dynamo.eval_frame").get_eval_frame_callback
 
     def hear(self, listeners: Sequence[CallListener]) -> None:
@@ -65,10 +66,10 @@ class ModuleCalls:
 
     def __get__(self, module: Any, owner: Any = None) -> Callable[..., Any] | None:
         # First, because torch.compile takes it for a constant: what follows is in no graph and in no guard.
-        if is_compiling() or self.quiet or module is None:
+        if is_traced() or self.quiet or module is None:
             return None
         # What we do would become a graph, or a part of one.
-        if self._compiler() or self._is_tracing():
+        if self._compiler() or self._is_tracing() or self._is_compiling():
             return None
         if self._inside:
             look = self.looks.get(id(module)) if get_ident() == self._thread else None
@@ -105,15 +106,15 @@ class ModuleCalls:
         return output
 
 
-def is_compiling() -> bool:
-    """Replaced by torch's own function once torch is there."""
+def is_traced() -> bool:
+    """Replaced by torch's own function once torch is there: of its kind the one that calls no other."""
     return False
 
 
 def prepare(calls: ModuleCalls) -> None:
     """torch is there."""
-    global is_compiling
-    is_compiling = import_module("torch.compiler").is_compiling
+    global is_traced
+    is_traced = import_module("torch.compiler").is_dynamo_compiling
     # torch.compile begins no graph in a function of this file of torch: nor shall it in ours, called from there.
     where = inspect.getfile(import_module("torch.nn.modules.module"))
     ModuleCalls.__get__.__code__ = ModuleCalls.__get__.__code__.replace(co_filename=where)

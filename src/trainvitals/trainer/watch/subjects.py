@@ -9,6 +9,7 @@ from typing import Any
 
 from trainvitals.errors import name_kind
 from trainvitals.trainer.watch import discovery
+from trainvitals.trainer.watch.batches import Batches
 from trainvitals.trainer.watch.moments import Moments
 
 
@@ -92,6 +93,8 @@ class Subjects:
 
     def is_for_training(self, iterator: Any) -> bool:
         """A batch that is asked for now is one to train with."""
+        if isinstance(iterator, Batches):
+            return True
         loader = self._loader() if self._loader is not None else None
         if loader is not None and getattr(iterator, "_index_sampler", None) is not loader._index_sampler:
             return False
