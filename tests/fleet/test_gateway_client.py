@@ -81,7 +81,7 @@ def test_a_missing_token_is_called_missing(honest: HonestGateway) -> None:
         (400, {}, b"\x1b[31mred", GatewayRefused, "red", 0, 0),
         (200, {}, b"<html>", NotNow, "makes no sense", 0, 1),
         (200, {}, b'{"files": []}', NotNow, "makes no sense", 0, 1),
-        (200, {wire.VERSION_HEADER: ""}, b'{"files": {}}', NotNow, "no gateway of trainvitals", 50, 60),
+        (200, {wire.VERSION_HEADER: ""}, b'{"files": {}}', NotNow, "no trainvitals gateway", 50, 60),
     ],
 )
 def test_every_answer_means_something(

@@ -239,7 +239,7 @@ def test_a_file_of_which_the_gateway_has_more_is_left_alone_and_said(honest: Hon
     shipment = RunShipment(folder, HOST, said.append)
     ship_all(shipment, connect(honest))
     assert list(shipment.left_out) == [name] and place.read_bytes() == b'{"of": "another run"}\n' * 10_000
-    assert len(said) == 1 and "another run with this id" in said[0]
+    assert len(said) == 1 and "another run with the same id" in said[0]
     with open(folder / name, "ab") as file:
         file.write(b"{}\n" * 200_000)
     assert not shipment.ship(connect(honest)), "it stays alone when it grows past that"

@@ -100,7 +100,7 @@ def test_an_alert_has_a_message_for_people() -> None:
 
 
 def test_without_a_mail_server_an_alert_cannot_be_sent() -> None:
-    with pytest.raises(SettingError, match="names no mail server"):
+    with pytest.raises(SettingError, match="has no mail server"):
         trainvitals.PerformanceAlerting().send_alert({"type": "x", "message": "y", "severity": "warning"})
 
 

@@ -275,7 +275,7 @@ def test_a_program_in_which_no_training_was_seen_is_told_so_once_and_one_that_tr
     for arguments in (["-c", "import torch"], ["train.py"]):
         done = trainvitals_run(tmp_path, sys.executable, *arguments, TRAINVITALS_SUMMARY="1")
         assert done.returncode == 0, done.stderr
-        said.append(done.stderr.count("no training was seen"))
+        said.append(done.stderr.count("no training was detected"))
     assert said == [1, 0]
     events = [[row["event"] for row in read(folder, "events_*.jsonl")] for folder in folders(tmp_path)]
     assert events == [["no_training"], []]

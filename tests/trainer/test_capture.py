@@ -60,7 +60,7 @@ def test_what_wandb_logs_is_in_the_run_of_the_command(tmp_path: Path) -> None:
     assert file.last_step == 19
     assert errors.count("what this program logs with wandb goes into this run") == 1
     assert "CAPTURE_TRACKERS=0" in errors
-    assert "no training was seen" not in errors
+    assert "no training was detected" not in errors
 
 
 def test_what_mlflow_logs_is_in_the_run_of_the_command(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_program_that_only_writes_event_files_is_judged_and_exported_live(tmp_
     finally:
         (tmp_path / "release").touch()
         _, errors = program.communicate(timeout=PATIENCE)
-    assert program.returncode == 0 and "no training was seen" not in errors, errors
+    assert program.returncode == 0 and "no training was detected" not in errors, errors
     assert read_run(folder).status == "finished"
     wait_for_end_of_watch(own_runtime)
     ((_, rows),) = runs(tmp_path)

@@ -50,7 +50,7 @@ def test_who_has_the_token_is_answered_and_nobody_else(
     assert read(channel, "list").json["changed"] == [], "it remembers what it told"
     assert read(HttpChannel(address, "correct-horse-battery"), "list").json["changed"], "everybody is told all"
     for wrong in ("", "wrong-token"):
-        with pytest.raises(MachineError, match="refuses the token"):
+        with pytest.raises(MachineError, match="rejected the token"):
             read(HttpChannel(address, wrong), "hello")
 
 

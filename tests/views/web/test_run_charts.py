@@ -58,7 +58,7 @@ def test_lines_are_hidden_pinned_and_colored_and_a_reload_keeps_it(sweep_server:
     before = tab.page.evaluate(INK)
     tab.page.get_by_label("pin run-0007").click()
     tab.wait(f"{LINES}[0] === 'run-0007'")
-    tab.page.get_by_title("hide those listed").click()
+    tab.page.get_by_title("hide all listed, except pinned runs").click()
     tab.wait("document.querySelectorAll('.lines input:checked').length === 1")
     tab.wait(f"{INK} < {before}")
     swatch = tab.page.get_by_label("color of run-0007")
