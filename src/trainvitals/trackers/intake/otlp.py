@@ -16,10 +16,10 @@ import orjson
 
 from trainvitals.errors import JournalError
 from trainvitals.journal.encoding import NONFINITE, number
+from trainvitals.protobuf import Malformed, read_fields
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.recent_points import RecentPoints
 from trainvitals.trackers.intake.runs import IntakeRuns
-from trainvitals.trackers.protobuf import Malformed, read_fields
 from trainvitals.trackers.run_writing import About
 
 TOOL = "otlp"
