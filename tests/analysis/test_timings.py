@@ -144,6 +144,7 @@ def test_the_interval_of_a_latency_covers_how_its_processes_differ() -> None:
         ([2.0, 2.0, 2.0], "1.50x faster [1.50, 1.50]"),
         ([3.0, 3.0, 3.0], "no difference seen (± 0.0 %)"),
         ([2.9, 3.0, 3.3], "too noisy to tell (± 50 %)"),
+        ([0.1, 3.0, 90.0], "too noisy to tell (± over 100 %)"),
         ([6.0, 7.0, 8.0], "at least 1.02x slower, too noisy to tell how much"),
     ],
 )

@@ -102,7 +102,7 @@ class Ratio(NamedTuple):
         """`1.51x faster [1.48, 1.55]`, `no difference seen (± 1.2 %)`, `too noisy to tell (± 14 %)`."""
         if self.word in ("no difference", "unsure"):
             what = "no difference seen" if self.word == "no difference" else "too noisy to tell"
-            return f"{what} (± {percent(self._reach)})"
+            return f"{what} (± {percent(self._reach) if self._reach < 1 else 'over 100 %'})"
         low, middle, high = self.low, self.value, self.high
         if self.word == "faster":
             low, middle, high = 1 / self.high, 1 / self.value, 1 / self.low

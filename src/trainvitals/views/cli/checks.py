@@ -271,13 +271,13 @@ def check_container(settings: Settings) -> Iterator[Checked]:
     world = sources.World()
     group = read_cgroup(world.procfs_root, world.sysfs_root)
     parts = []
-    if any(Path(path).exists() for path in ("/.dockerenv", "/run/.containerenv")):
-        parts.append("in a container")
     if group is not None:
         limit, quota = read_memory_limit(group), read_cpu_quota(group)
         parts += [f"memory limit {quantities.format_bytes(limit[0])}"] if limit else []
         parts += [f"{quota:g} CPU cores"] if quota else []
-    yield Checked("limits", "ok", ", ".join(parts) if parts else "no memory or CPU limit (container, cgroup)")
+    found = ", ".join(parts) or "no memory or CPU limit (cgroup)"
+    contained = any(Path(path).exists() for path in ("/.dockerenv", "/run/.containerenv"))
+    yield Checked("limits", "ok", f"{found}, in a container" if contained else found)
 
 
 def check_stacks(settings: Settings) -> Iterator[Checked]:
