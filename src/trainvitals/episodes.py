@@ -228,10 +228,12 @@ class ShiftJudge(Judge["_Shifts"]):
             self._add(step, math.log(value))
 
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
-        known = [(step, math.log(value)) for step, value in zip(steps, values, strict=True) if value > 0]
-        first = min(FIRST_VALUES - self._skipped, len(known))
+        if min(values, default=1) <= 0:  # hardly ever
+            steps = [step for step, value in zip(steps, values, strict=True) if value > 0]
+            values = [value for value in values if value > 0]
+        first = min(FIRST_VALUES - self._skipped, len(values))
         self._skipped += first
-        super().extend([step for step, _ in known[first:]], [value for _, value in known[first:]])
+        super().extend(steps[first:], list(map(math.log, values[first:])))
 
     def is_known(self, episode: Episode, scale: _Shifts) -> bool:
         return any(abs(episode.since - other.since) <= scale.reach or other.covers(episode) for other in self.episodes)
