@@ -14,7 +14,7 @@ ROWS: tuple[Condition, ...] = (
         "end_hang",
         "end.hang",
         "run hung",
-        "Look at the rank or process that is named: the others wait for it. The stacks of all threads are in the run "
+        "Look at the rank or process named here: the others are waiting for it. The stacks of all threads are in the run "
         "folder under stacks/. Fix it and resume from the last checkpoint.",
     ),
     _row(
@@ -50,13 +50,13 @@ ROWS: tuple[Condition, ...] = (
         "end.gpu_error",
         "GPU or driver error",
         "Run trainvitals doctor, and look for Xid errors of the GPU (dmesg). Check that driver, CUDA and PyTorch "
-        "versions fit, then reset the GPU or use another one.",
+        "versions are compatible, then reset the GPU or use another one.",
     ),
     _row(
         "end_collective_timeout",
         "end.collective_timeout",
         "collective timed out",
-        "Look at the rank that is missing: it died, is slower, or called another collective. Check that all ranks do "
+        "Look at the missing rank: it died, is slower, or called another collective. Check that all ranks do "
         "the same number of steps; raise the timeout of init_process_group only for work that takes this long.",
     ),
     _row(
@@ -104,7 +104,7 @@ ROWS: tuple[Condition, ...] = (
         "end_shape_mismatch",
         "end.shape_mismatch",
         "tensor shapes do not match",
-        "At the first step: the layer and the batch do not fit, so print both shapes at the line that is named. Later: "
+        "At the first step: the layer and the batch do not fit, so print both shapes at the line shown. Later: "
         "often the last, smaller batch (drop_last=True) or one odd sample.",
     ),
     _row(
@@ -131,7 +131,7 @@ ROWS: tuple[Condition, ...] = (
         "end_permission",
         "end.permission",
         "permission denied",
-        "Check who owns the file or device, and as which user the run was started (containers often use another).",
+        "Check who owns the file or device and which user the run ran as (containers often use a different one).",
     ),
     _row(
         "end_time_limit",
@@ -164,7 +164,7 @@ ROWS: tuple[Condition, ...] = (
         "end_killed",
         "end.killed",
         "killed",
-        "Nobody can catch SIGKILL: look for a memory or time limit of the scheduler or container, or somebody's "
+        "SIGKILL cannot be caught: look for a memory or time limit of the scheduler or container, or somebody's "
         "kill -9. Then resume from the last checkpoint: init(resume=True).",
     ),
     _row(
@@ -178,7 +178,7 @@ ROWS: tuple[Condition, ...] = (
         "end_exception",
         "end.exception",
         "exception",
-        "Fix the line that is named; the traceback is in the event `failed` of the run.",
+        "Fix the line shown; the full traceback is in the run's `failed` event.",
     ),
     _row(
         "end_unexplained",

@@ -115,8 +115,8 @@ ROWS: tuple[Condition, ...] = (
         "source",
         "silent pushers",
         "critical",
-        "It did not say that it would end: look whether the machine, its network and the agent are up "
-        "(trainvitals doctor), whether its clock is right, and whether the server still takes its token.",
+        "It ended without notice: check that the machine, its network and the agent are up "
+        "(trainvitals doctor), that its clock is right, and that the server still accepts its token.",
         thresholds=(Threshold("push_silence", 120, "s", "a push is missed when it is this late"),),
         prometheus=PrometheusRule(
             "time() - last_over_time(trainvitals_next_push_timestamp_seconds[1h]) > $push_silence",

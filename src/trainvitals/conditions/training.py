@@ -142,7 +142,7 @@ ROWS: tuple[Condition, ...] = (
         "a loss that never falls",
         "warning",
         "Check that the labels belong to the inputs, that the optimizer holds the model's parameters, that the loss "
-        "depends on them, and whether a few batches can be learned by heart; then raise or lower the learning rate.",
+        "depends on them, and that the model can overfit a few batches; then raise or lower the learning rate.",
         thresholds=(
             Threshold("never_learns_steps", 500, "steps", "before so many steps a loss may be where it began"),
             Threshold("never_learns_gain", 0.02, "share", "a smaller drop since the beginning is none"),
@@ -178,8 +178,8 @@ ROWS: tuple[Condition, ...] = (
         "run",
         "learning rate too low for the weights",
         "warning",
-        "Raise the learning rate 3 to 10 times; about 0.001 of the weights in a step is usual. For fine-tuning it may "
-        "be as it should.",
+        "Raise the learning rate 3 to 10 times; about 0.001 of the weights in a step is usual. This can be "
+        "normal for fine-tuning.",
         thresholds=(
             Threshold(
                 "update_ratio_low", 1e-5, "", "a step that changes all weights by less is lost on them", below=True
@@ -193,7 +193,7 @@ ROWS: tuple[Condition, ...] = (
         "run",
         "units that are never active",
         "warning",
-        "Lower the learning rate, use a leaky activation, or initialize the layer before it anew.",
+        "Lower the learning rate, use a leaky activation, or reinitialize the layer before it.",
         thresholds=(
             Threshold("dead_units_percent", 50, "%", "share of a layer's units that are never active"),
             Threshold("dead_units_high_percent", 80, "%", "the same, for a warning"),
