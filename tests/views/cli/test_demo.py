@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from fake_nvml import FakeNvml
 from waiting import PATIENCE
 
+import trainvitals
 from trainvitals.analysis.gpu_use import total_energy
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.cli.demo import draw_bar, draw_chart
-from trainvitals.views.cli.demo_training import DemoConfig, train_steps
+from trainvitals.views.cli.demo_training import DemoConfig, Step, train, train_steps
 from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import read_gpus
 
@@ -29,6 +31,21 @@ def test_the_network_really_learns() -> None:
     assert sum(step.accuracy for step in first) / 20 < 0.5
     assert sum(step.accuracy for step in last) / 20 > 0.9
     assert sum(step.loss for step in last) < sum(step.loss for step in first) / 2
+
+
+def test_steps_after_a_late_one_keep_the_pace(tmp_path: Path) -> None:
+    """Quick ones that make up for it would be reported as a training that then slows down."""
+    moments = []
+
+    def watch(step: Step) -> None:
+        if step.step == 0:
+            time.sleep(0.5)
+        moments.append(time.monotonic())
+
+    run = trainvitals.init(dir=tmp_path, agent=False)
+    train(run, DemoConfig(steps=20, seconds=0.4), watch)
+    run.finish()
+    assert moments[-1] - moments[1] >= 17 * 0.4 / 20
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:

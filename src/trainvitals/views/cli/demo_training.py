@@ -136,7 +136,8 @@ def train_steps(config: DemoConfig) -> Iterator[Step]:
 
 def train(run: Run, config: DemoConfig, watch: Callable[[Step], None]) -> None:
     """Train, log every step, show it to `watch`, and hold the pace."""
-    began = time.monotonic()
+    pace = config.seconds / config.steps
+    due = time.monotonic()
     for step in train_steps(config):
         run.log(
             {
@@ -150,6 +151,7 @@ def train(run: Run, config: DemoConfig, watch: Callable[[Step], None]) -> None:
             step=step.step,
         )
         watch(step)
-        ahead = began + (step.step + 1) * config.seconds / config.steps - time.monotonic()
-        if ahead > 0:
-            time.sleep(ahead)
+        # A step that is late makes up for nothing: many quick ones after it would look like a training that slows down.
+        now = time.monotonic()
+        due = max(due + pace, now)
+        time.sleep(due - now)
