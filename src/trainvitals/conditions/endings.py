@@ -14,8 +14,8 @@ ROWS: tuple[Condition, ...] = (
         "end_hang",
         "end.hang",
         "run hung",
-        "Look at the rank or process named here: the others are waiting for it. The stacks of all threads are in the run "
-        "folder under stacks/. Fix it and resume from the last checkpoint.",
+        "Look at the rank or process named here: the others are waiting for it. The stacks of all threads are in the "
+        "run folder under stacks/. Fix it and resume from the last checkpoint.",
     ),
     _row(
         "end_gpu_memory",
