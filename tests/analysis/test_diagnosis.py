@@ -235,7 +235,16 @@ def test_slow_steps_at_regular_intervals_and_at_random() -> None:
     assert find(with_curves(batch_time=by_step(random)), "step.outlier").values["lost"] > 0.05
 
 
-def test_steps_that_became_slower_for_good() -> None:
+@pytest.mark.parametrize(("factor", "text"), [(1.08, "8.0 % slower"), (1.5, "50 % slower"), (24, "24x slower")])
+def test_steps_that_became_slower_for_good(factor: float, text: str) -> None:
+    values = np.full_like(STEP_TIME, 0.2)
+    values[1800:] *= factor
+    found = find(with_curves(batch_time=by_step(values)), "step.fail_slow")
+    assert found.step is not None and abs(found.step - 1800) <= 100
+    assert f"been {text} since" in found.title
+
+
+def test_steps_that_became_a_little_slower_in_noise() -> None:
     values = STEP_TIME.copy()
     values[1800:] *= 1.08
     found = find(with_curves(batch_time=by_step(values)), "step.fail_slow")

@@ -35,6 +35,8 @@ SLOW_IN_A_ROW = 5
 """Steps in a row that a rank is slow, after which it is named."""
 MAX_OVER = 2
 """Slowdowns that are over, the newest of which are told."""
+CLEARER_AS_RATIO = 3.0
+"""Times as slow from which a share of hundreds of percent is hard to read."""
 REGULAR = 0.3
 """Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
 START = 10
@@ -268,13 +270,14 @@ def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Fin
 
 
 def _describe_slowdown(episode: Episode, conditions: Conditions) -> Finding:
-    slower = percent(episode.after / episode.before - 1)
+    ratio = episode.after / episode.before
+    slower = f"{ratio:.3g}x slower" if ratio >= CLEARER_AS_RATIO else f"{percent(ratio - 1)} slower"
     evidence = [f"median step: {seconds_of(episode.before)} before, {seconds_of(episode.after)} after"]
     if episode.until is None:
-        evidence.append(f"cost: {span(86_400 * (1 - episode.before / episode.after))} per day")
-        title = f"Steps have been {slower} slower since about step {episode.since:,}"
+        evidence.append(f"cost: {span(86_400 * (1 - 1 / ratio))} per day")
+        title = f"Steps have been {slower} since about step {episode.since:,}"
     else:
-        title = f"Steps were {slower} slower from about step {episode.since:,} to {episode.until:,}"
+        title = f"Steps were {slower} from about step {episode.since:,} to {episode.until:,}"
     return Finding(
         "step.fail_slow",
         "warning" if episode.until is None else "info",
