@@ -19,8 +19,8 @@ def is_from_handler(error: BaseException) -> bool:
     """Whether one of the program's signal handlers raised it."""
     if threading.current_thread() is not threading.main_thread():
         return False  # handlers run in the main thread
-    # The first frame is ours, which caught it. Most errors come from there, and the rest takes 0.2 ms: if the next signal
-    # comes before a handler that logs has ended, none of them ever ends.
+    # The first frame is ours, which caught it. Most errors come from there, and the rest takes 0.2 ms: if the next
+    # signal comes before a handler that logs has ended, none of them ever ends.
     place = error.__traceback__.tb_next if error.__traceback__ is not None else None
     codes = _handler_codes() if place is not None else set()
     while place is not None:

@@ -82,6 +82,34 @@ print(next(fired))
     assert len(handler) > 20
 
 
+def test_a_handler_that_raises_while_a_thread_of_ours_begins_is_all_that_the_program_sees(tmp_path: Path) -> None:
+    done, _ = train(
+        tmp_path,
+        """
+        from trainvitals.trainer.watch.stalls import StallWriter
+        class Loop:
+            alive, steps = False, 0
+        def handler(*_):
+            global fired
+            fired = True
+            raise ValueError("too slow")
+        signal.signal(signal.SIGALRM, handler)
+        loop, raised = Loop(), 0
+        for number in range(600):
+            writer, fired = StallWriter(loop), False
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (number % 30 + 1))
+                writer.start()
+                while not fired:
+                    pass
+            except ValueError:
+                raised += 1
+        print(raised)
+        """,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "600\n", "")
+
+
 @pytest.mark.parametrize("error", ["TimeoutError", "ValueError", "KeyboardInterrupt", "SystemExit"])
 @pytest.mark.parametrize("value", ["1.0", "float('nan')"])
 @pytest.mark.promise("a signal handler raises during `log()`", "the program gets the exception; no row is duplicated")

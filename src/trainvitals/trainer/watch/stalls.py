@@ -3,6 +3,7 @@ group is written from here, so that the run says how far it came."""
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import weakref
@@ -36,8 +37,9 @@ class StallWriter:
     def start(self) -> None:
         """Steps have been left unwritten."""
         if not self._started:
+            # Not `threading.Thread`: a signal handler that raises within its `start` leaves it half begun.
+            _thread.start_new_thread(_look, (self._loop,))
             self._started = True
-            threading.Thread(target=_look, args=(self._loop,), name="trainvitals-stalls", daemon=True).start()
 
     def begin_anew(self) -> None:
         """In a forked process: the thread is not there, and nobody there gives the lock back."""
