@@ -1,4 +1,5 @@
-"""The machine as it is now: what has stopped delivering is gone from every view, by one rule."""
+"""The machine as it is now: values that are delivered no more are gone from every view, by one rule. What stays of a GPU
+that hangs is its state, as soon as that is known."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Machine:
 
     def latest(self) -> set[str]:
         latest = read_latest() or Latest()
-        return {str(sample.labels["gpu_index"]) for sample in latest.of_table("gpu")}
+        return {str(item.labels["gpu_index"]) for item in latest.of_table("gpu") if "temperature_celsius" in item.values}
 
     def page(self) -> set[str]:
         try:
@@ -74,7 +75,8 @@ def test_a_gpu_that_stops_answering_disappears_from_file_terminal_page_and_prome
 
     def api() -> set[str]:
         samples = httpx.get(f"{server.base}api/v1/machine", timeout=PATIENCE).json()["samples"]
-        return {str(item["labels"]["gpu_index"]) for item in samples if item["table"] == "gpu"}
+        gpus = (item for item in samples if item["table"] == "gpu")
+        return {str(item["labels"]["gpu_index"]) for item in gpus if "temperature_celsius" in item["values"]}
 
     views = {"latest.json": machine.latest, "/metrics": machine.page, "/machine": api, "top": machine.top}
     for name, look in views.items():
