@@ -379,7 +379,10 @@ RISE_HELD = 6
 RISE_HISTORY = 60
 """Changes from window to window that say what is usual."""
 RISE_FEW = 20
-"""Changes of which the highest are still chance: of fewer, the highest of all says how far it goes up."""
+"""Changes of which the highest are still chance: of fewer, those downwards are looked at as well."""
+RISE_HIGHEST = 0.97
+"""Share of the changes above which they are taken for chance no more: a loss that wanders, as a generator's does, often
+goes up by more than most of them."""
 RISE_LAGS = (1, 2)
 """Windows between which these changes are."""
 RISE_CLEAR = 6.5
@@ -427,7 +430,8 @@ class _Window(NamedTuple):
 def _upward(changes: Collection[float]) -> float:
     """How far a value goes up by chance. How steeply it fell says nothing about that: changes of a loss that falls
     fast and then slowly are far apart, and none of them is noise."""
-    return min(_scale(changes), max(_quantile(sorted(changes), 0.84 if len(changes) >= RISE_FEW else 1.0), 0.0))
+    spread = _scale(changes)
+    return spread if len(changes) < RISE_FEW else min(spread, max(_quantile(sorted(changes), RISE_HIGHEST), 0.0))
 
 
 class _Rises(_Scale):
@@ -454,8 +458,6 @@ class _Rises(_Scale):
         self._usual_best = math.inf
         """How far it was above the best before it came back, and the best of that time."""
         self._held = 0
-        self._noise_before = 0.0
-        """The noise when what is held began to be high."""
         self._lasting: float | None = None
         """Below this, the episode that lasts is over."""
         self._high = 0.0
@@ -512,9 +514,6 @@ class _Rises(_Scale):
         middle = window.middle
         # What is judged does not set its own bar: the noise known two windows ago.
         noise = self._windows[-min(2 * apart + 1, len(self._windows))].noise
-        if self._held:  # ... nor does a rise that has begun before it is named
-            noise = min(noise, self._noise_before)
-        self._noise_before = noise
         noise = max(noise, 1e-12 + FLOOR / 2 * abs(middle))
         # Near zero a loss rises by factors and means nothing: a rise is large against how far it has fallen.
         limit = max(

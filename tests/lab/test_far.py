@@ -143,8 +143,8 @@ def _reader_of(data: bytes) -> Any:
 
 HELLO = messages.encode(Message({"ask": "hello", "id": 1}))
 JUNK = {
-    "another protocol": (b"GET / HTTP/1.1\r\n\r\n" * 10, 1, b"not a message"),
-    "an endless line": (b"a" * (4 << 20), 1, b"not a message"),
+    "another protocol": (b"GET / HTTP/1.1\r\n\r\n" * 10, 1, b"not a trainvitals message"),
+    "an endless line": (b"a" * (4 << 20), 1, b"not a trainvitals message"),
     "a question that announces gigabytes": (struct.pack(">4sII", b"tvr1", 2**32 - 1, 0), 1, b"larger than allowed"),
     "a question with bytes behind it": (struct.pack(">4sII", b"tvr1", 2, 9) + b"{}" + b"x" * 9, 1, b"larger than"),
     "nesting without end": (struct.pack(">4sII", b"tvr1", 1 << 20, 0) + b"[" * (1 << 20), 1, b"no JSON"),

@@ -138,23 +138,31 @@ def test_what_tensorboardx_wrote_is_imported_value_by_value(tmp_path: Path) -> N
     assert _expect_scalars(reader_of(found), tmp_path / "logs") == 600 + len(SPECIAL)
 
 
-def test_what_keras_and_tensorflow_wrote_is_imported_value_by_value(tmp_path: Path) -> None:
-    import tensorflow as tf
+TENSORFLOW = """
+import sys
+import numpy as np
+import tensorflow as tf
 
+source, special = sys.argv[1], [float(text) for text in sys.argv[2:]]
+model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+callback = tf.keras.callbacks.TensorBoard(source, histogram_freq=1, write_graph=False, update_freq=1)
+model.fit(np.ones((8, 2)), np.ones(8), epochs=3, batch_size=2, verbose=0, validation_split=0.5, callbacks=[callback])
+with tf.summary.create_file_writer(source + "/own").as_default():
+    for step, value in enumerate(special):
+        tf.summary.scalar("odd", value, step=step)
+    for step in range(1000):
+        tf.summary.scalar("ramp", step * 0.5, step=step)
+    tf.summary.text("words", "hello", step=1)
+    tf.summary.image("picture", np.zeros((1, 2, 3, 3)), step=1)
+"""
+
+
+def test_what_keras_and_tensorflow_wrote_is_imported_value_by_value(tmp_path: Path) -> None:
     source = tmp_path / "logs"
-    model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    callback = tf.keras.callbacks.TensorBoard(str(source), histogram_freq=1, write_graph=False, update_freq=1)
-    model.fit(
-        np.ones((8, 2)), np.ones(8), epochs=3, batch_size=2, verbose=0, validation_split=0.5, callbacks=[callback]
-    )
-    with tf.summary.create_file_writer(str(source / "own")).as_default():
-        for step, value in enumerate(SPECIAL):
-            tf.summary.scalar("odd", value, step=step)
-        for step in range(1000):
-            tf.summary.scalar("ramp", step * 0.5, step=step)
-        tf.summary.text("words", "hello", step=1)
-        tf.summary.image("picture", np.zeros((1, 2, 3, 3)), step=1)
+    # In a process of its own: other tests tell the TensorBoard of theirs that there is no TensorFlow.
+    program = [sys.executable, "-c", TENSORFLOW, str(source), *map(repr, SPECIAL)]
+    subprocess.run(program, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True, capture_output=True)
     found = {item.title: item for item in take("tensorboard", source, tmp_path / "runs")}
     counts = {title: _expect_scalars(reader_of(item), source / title) for title, item in found.items()}
     assert counts["own"] == len(SPECIAL) + 1000

@@ -59,7 +59,7 @@ def read(read_bytes: ReadBytes, *, most_json: int = MOST_JSON, most_rest: int = 
     try:
         json = orjson.loads(read_bytes(length))
     except orjson.JSONDecodeError as error:
-        raise MessageError("a message that is no JSON") from error
+        raise MessageError("a message that is not JSON") from error
     if not isinstance(json, dict):
         raise MessageError("a message that is not a JSON object")
     return Message(json, read_bytes(more))
