@@ -147,7 +147,7 @@ JUNK = {
     "an endless line": (b"a" * (4 << 20), 1, b"not a trainvitals message"),
     "a question that announces gigabytes": (struct.pack(">4sII", b"tvr1", 2**32 - 1, 0), 1, b"larger than allowed"),
     "a question with bytes behind it": (struct.pack(">4sII", b"tvr1", 2, 9) + b"{}" + b"x" * 9, 1, b"larger than"),
-    "nesting without end": (struct.pack(">4sII", b"tvr1", 1 << 20, 0) + b"[" * (1 << 20), 1, b"no JSON"),
+    "nesting without end": (struct.pack(">4sII", b"tvr1", 1 << 20, 0) + b"[" * (1 << 20), 1, b"not JSON"),
     "half a question": (HELLO + HELLO[:-3], 0, b""),
     "half a head": (HELLO + b"tvr", 0, b""),
 }

@@ -44,7 +44,7 @@ def test_a_message_that_announces_too_much_is_refused_before_it_is_read() -> Non
 
 @pytest.mark.parametrize("json", [b"[1]", b"{", b"null"])
 def test_what_is_no_object_is_refused(json: bytes) -> None:
-    with pytest.raises(MessageError, match="not (a )?JSON"):
+    with pytest.raises(MessageError, match=r"not (a )?JSON"):
         messages.decode(struct.pack(">4sII", b"tvr1", len(json), 0) + json)
 
 

@@ -1,5 +1,5 @@
-"""The machine as it is now: values that are delivered no more are gone from every view, by one rule. What stays of a GPU
-that hangs is its state, as soon as that is known."""
+"""The machine as it is now: values that are delivered no more are gone from every view, by one rule. Of a GPU that
+hangs the state stays, as soon as that is known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Machine:
 
     def latest(self) -> set[str]:
         latest = read_latest() or Latest()
-        return {str(item.labels["gpu_index"]) for item in latest.of_table("gpu") if "temperature_celsius" in item.values}
+        return {
+            str(item.labels["gpu_index"]) for item in latest.of_table("gpu") if "temperature_celsius" in item.values
+        }
 
     def page(self) -> set[str]:
         try:
