@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements
-from trainvitals.analysis.wording import show
+from trainvitals.analysis.wording import count_of, show
 from trainvitals.conditions import Conditions
 
 FEWEST = 20
@@ -38,12 +38,13 @@ def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]
         return _find_restart(rate, ratio, highest, steady, conditions)
     place = int(jumps[0])
     step = int(x[place + 1])
+    apart = count_of(step - int(x[place]), "step")
     return [
         Finding(
             "lr.jump",
             "warning",
             f"The learning rate jumped from {show(y[place])} to {show(y[place + 1])} at step {step:,}",
-            (f"{ratio[place]:.3g} times as high within {int(x[place + 1] - x[place]):,} steps, above any before",),
+            (f"{ratio[place]:.3g} times as high within {apart}, above any before",),
             conditions["learning_rate_jumped"].advice,
             step=step,
             named_at=step,

@@ -332,7 +332,7 @@ def test_seal_keeps_every_value(machine: Any, make_run: Callable[..., Path]) -> 
     folder = make_run("sealed")
     before = machine.run("export", "sealed", "--format", "jsonl").stdout
     done = machine.run("runs", "seal", "sealed")
-    assert "1 files, 100 lines sealed" in done.stdout
+    assert "1 file, 100 lines sealed" in done.stdout
     assert not list(folder.glob("training_metrics_*.jsonl"))
     after = machine.run("export", "sealed", "--format", "jsonl").stdout
     assert [json.loads(line) for line in after.splitlines()] == [json.loads(line) for line in before.splitlines()]

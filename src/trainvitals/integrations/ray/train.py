@@ -23,6 +23,7 @@ from ray.train.v2._internal.execution.callback import (
     WorkerGroupCallback,
 )
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.integrations.attachment import Attachment, guarded
 from trainvitals.integrations.ray.supervision import (
     SupervisedRun,
@@ -82,7 +83,7 @@ class RayTrainCallback(ControllerCallback, WorkerGroupCallback, ReportCallback, 
             return
         self._supervised.begin_group()
         nodes = {worker.metadata.node_id for worker in workers}
-        where = f"{_count(len(workers), 'worker')} on {_count(len(nodes), 'node')}"
+        where = f"{count_of(len(workers), 'worker')} on {count_of(len(nodes), 'node')}"
         if not before:
             event, message = "workers_started", f"{where} started"
         elif before == len(workers):
@@ -157,7 +158,3 @@ def _describe(worker: Any) -> dict[str, Any]:
         "pid": about.pid,
         "gpus": [str(gpu) for gpu in about.gpu_ids],
     }
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -17,6 +17,7 @@ from trainvitals import runtime, sources
 from trainvitals.agent.late_exports import list_unsent
 from trainvitals.agent.shipping import list_unshipped
 from trainvitals.agent.wanted import find_pages
+from trainvitals.analysis.wording import count_of
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.exporters import registry as exporters
@@ -174,7 +175,7 @@ def _describe_source(row: SourceRow, units: int, facts: Mapping[str, Any]) -> st
         counted = [f"{names.count(item)} x {item}" if names.count(item) > 1 else item for item in dict.fromkeys(names)]
         return "; ".join(filter(None, (", ".join(counted), quantities.format_driver(facts))))
     if row.kind == "gpu":
-        return f"{units} GPU{'s' if units != 1 else ''}, {row.name}"
+        return f"{count_of(units, 'GPU')}, {row.name}"
     if row.kind == "host":
         cores, memory = facts.get("cpu_count"), facts.get("memory_total_mb")
         return f"{facts.get('cpu_model') or 'CPU'}, {cores} cores, {quantities.format_mb(memory)} memory"

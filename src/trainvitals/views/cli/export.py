@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.journal.contracts import Reader
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
@@ -136,7 +137,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if progress.count == 0:
         print_line(f"run {one_line(reader.info.id)} has no rows in table '{arguments.table}'")
     elif not to_stdout:
-        print_line(f"wrote {target} ({progress.count:,} rows, {quantities.format_bytes(target.stat().st_size)})")
+        print_line(
+            f"wrote {target} ({count_of(progress.count, 'row')}, {quantities.format_bytes(target.stat().st_size)})"
+        )
     return 0
 
 

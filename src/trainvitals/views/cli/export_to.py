@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.agent import status
+from trainvitals.analysis.wording import count_of
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.exporters.delivery import deliver
 from trainvitals.exporters.mirroring import MirrorBusy, MirrorState
@@ -66,9 +67,9 @@ def send(reference: str, words: list[str], settings: Settings) -> int:
     result = runner.describe()
     written = result.written - (known.written if known is not None else 0)
     place = f": {one_line(result.link)}" if result.link else ""
-    print_line(f"{row.name} accepted {written:,} rows of {about.id or folder.name}{place}")
+    print_line(f"{row.name} accepted {count_of(written, 'row')} of {about.id or folder.name}{place}")
     if result.refused:
-        print_line(f"{row.name} refused {result.refused:,} rows: {one_line(result.trouble or '')}")
+        print_line(f"{row.name} refused {count_of(result.refused, 'row')}: {one_line(result.trouble or '')}")
     if not complete:
         why = f": {one_line(result.trouble)}" if result.trouble else ""
         raise TrainvitalsError(f"{row.name} does not have all of the run{why}", hint="the same command sends the rest")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.errors import TrainvitalsError
 from trainvitals.settings.secrets import is_reference, read_secret
 from trainvitals.stderr import print_line
@@ -252,7 +253,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if found.wrong:
         return 1
     print(f"{found.rows:,} rows written and read back unchanged in {found.seconds:.1f} s")
-    print(f"{found.sent_twice} pieces were sent twice and counted once")
+    print(f"{count_of(found.sent_twice, 'piece')} sent twice and counted once")
     if found.waited:
         print(f"the engine was away for {found.waited:.1f} s in between")
     if found.settled:

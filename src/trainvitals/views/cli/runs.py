@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -309,17 +310,13 @@ def _rm(arguments: argparse.Namespace) -> int:
             raise UsageError("not a terminal, cannot ask for confirmation", hint="to remove without asking: --yes")
         for folder in folders:
             print_below(f"{folder}  {quantities.format_bytes(measure(folder)[1])}")
-        if not confirm(f"remove {_count(len(folders))}?"):
+        if not confirm(f"remove {count_of(len(folders), 'run')}?"):
             print_line("nothing was removed")
             return 1
     for folder in folders:
         remove(folder)
         print(f"removed {one_line(folder)}")
     return 0
-
-
-def _count(number: int) -> str:
-    return "1 run" if number == 1 else f"{number:,} runs"
 
 
 # -- clean
@@ -356,7 +353,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     for folder in doomed:
         print(f"{word} {one_line(folder)}")
     total = quantities.format_bytes(sum(sizes.get(folder, 0) for folder in doomed))
-    print_line(f"{word} {_count(len(doomed))}, {total}" if doomed else "nothing to remove")
+    print_line(f"{word} {count_of(len(doomed), 'run')}, {total}" if doomed else "nothing to remove")
     return 0
 
 
@@ -397,7 +394,7 @@ def _seal(arguments: argparse.Namespace) -> int:
         if files and is_terminal(sys.stderr):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         sizes = f"{quantities.format_bytes(before)} before, {quantities.format_bytes(measure(folder)[1])} now"
-        print(f"{one_line(folder.name)}: {len(files)} files, {lines:,} lines sealed; {sizes}")
+        print(f"{one_line(folder.name)}: {count_of(len(files), 'file')}, {count_of(lines, 'line')} sealed; {sizes}")
     return 0
 
 

@@ -16,6 +16,7 @@ from trainvitals import catalog
 from trainvitals.analysis.gpu_use import GpuUse, total_energy
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.metric_sense import better
+from trainvitals.analysis.wording import count_of
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.damage import Damage
@@ -360,8 +361,7 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
         lines.append(("damage", paint("yellow", f"{summary.damage}; everything else is intact")))
         lines.append(("", paint("cyan", f"{find_program()} runs check {reference_to(summary.info)}")))
     if summary.below:
-        word = "run" if len(summary.below) == 1 else "runs"
-        lines.append(("nested", f"{len(summary.below):,} {word} started inside this one"))
+        lines.append(("nested", f"{count_of(len(summary.below), 'run')} started inside this one"))
         shown, more = _first(summary.below, MAX_BELOW)
         lines += [("", format_nested(row, paint)) for row in shown]
         lines += [("", paint("dim", f"and {more:,} more: {find_program()} runs"))] if more else []

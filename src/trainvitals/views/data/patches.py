@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Patch, Reader
 from trainvitals.journal.documents.patch import PatchFile
@@ -44,8 +45,7 @@ def format_patch(about: PatchFile) -> str:
 def _warn(about: PatchFile) -> str:
     if not about.redacted:
         return ""
-    lines = "1 line" if about.redacted == 1 else f"{about.redacted:,} lines"
-    return f"what looks like a secret was redacted in {lines}: the patch may not apply"
+    return f"what looks like a secret was redacted in {count_of(about.redacted, 'line')}: the patch may not apply"
 
 
 def format_untracked(found: PatchJson) -> str:

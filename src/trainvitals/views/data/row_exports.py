@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.journal.documents.status import RowExport, Status
 
 
@@ -16,7 +17,7 @@ def list_exports(statuses: Iterable[Status]) -> Iterator[tuple[str, RowExport]]:
 
 def describe_export(export: RowExport) -> str:
     """What was sent, what waits, and what went wrong last."""
-    parts = [f"{export.written:,} rows sent"]
+    parts = [f"{count_of(export.written, 'row')} sent"]
     parts += [f"{export.refused:,} refused"] if export.refused else []
     parts += [f"{export.waiting:,} or more waiting"] if export.waiting else []
     parts += ["complete"] if export.complete else []

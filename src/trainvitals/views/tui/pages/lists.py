@@ -135,7 +135,7 @@ def draw_on_gpus(rows: Sequence[ProcessRow], view: View, width: int, height: int
     palette = view.palette
     if not rows or height < 1:
         return []
-    heading = f"{len(rows)} {'process' if len(rows) == 1 else 'processes'} on the GPUs"
+    heading = f"{count_of(len(rows), 'process', 'processes')} on the GPUs"
     if height < min(len(rows) + 2, LEAST_ON_GPUS):
         return [[Segment(fit(f" {heading}: {_summarize(rows)}", width), palette.dim)]]
 
