@@ -75,6 +75,6 @@ def test_a_shipment_in_words() -> None:
     )
     text = describe_shipment(behind)
     assert text.startswith("0 B shipped, 3.0 MB waiting, behind since ") and text.endswith(
-        ", 1 files left out; HTTP 503 (https://gw)"
+        ", 1 file left out; HTTP 503 (https://gw)"
     )
     assert Status.parse(Status(host="a", shipment=behind).as_json()).shipment == behind
