@@ -49,6 +49,14 @@ class Answer:
         return one_line(self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0])
 
 
+class UnknownAuthority(OSError):
+    """The server's certificate was signed by nobody that the client trusts."""
+
+
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+"""OpenSSL's codes for it: self-signed, and three of an issuer that is not there."""
+
+
 def send(
     request: urllib.request.Request,
     seconds: float,
@@ -69,6 +77,9 @@ def send(
             reason = getattr(error, "reason", None) or error
             if watch.is_over or isinstance(reason, TimeoutError):
                 raise TimeoutError(f"no response within {seconds:g} s") from None
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                kind = UnknownAuthority if reason.verify_code in _UNKNOWN_AUTHORITY else OSError
+                raise kind(f"its certificate is not trusted: {reason.verify_message}") from error
             raise OSError(str(reason) or type(error).__name__) from error
         with response:
             if watch.is_over:  # a truncated status line looks like a complete one
