@@ -175,12 +175,15 @@ def test_tokens_schema_and_check_are_commands(debian: Engine, tmp_path: Path) ->
     assert made.returncode == 0 and len(made.stdout.strip()) > 40
     assert made.stdout.strip() not in (tmp_path / "tokens.json").read_text()
     set_quota = run("quota", "--token", "cluster", "--gb-per-day", "0.5", "--runs", "7", "--tokens", "tokens.json")
-    assert set_quota.stderr.strip().endswith("quota of the token cluster: gb per day: 0.5, runs: 7")
+    assert set_quota.stderr.strip().endswith("quota of the token cluster: GB per day: 0.5, runs: 7")
     assert '"gb_per_day": 0.5' in (tmp_path / "tokens.json").read_text()
     assert "no token 'x'" in run("quota", "--token", "x", "--tokens", "tokens.json").stderr
     assert "whose quota" in run("quota", "--tokens", "tokens.json").stderr
     assert run("token", "cluster", "--remove", "--tokens", "tokens.json").returncode == 0
     assert "no token 'cluster'" in run("token", "cluster", "--remove", "--tokens", "tokens.json").stderr
+    (tmp_path / "broken.json").write_text("{")
+    for file, why in (("none.json", "No such file"), ("broken.json", "it is not JSON")):
+        assert f"cannot change {file}: {why}" in run("token", "cluster", "--remove", "--tokens", file).stderr
     printed = run("schema", "--cluster", "prod").stdout
     assert "ON CLUSTER 'prod'" in printed and "-- points: Every number that was logged" in printed
     address = debian.address("by_command")

@@ -39,6 +39,15 @@ def test_anything_else_is_nobody(header: str, tmp_path: Path) -> None:
     assert Tokens(tmp_path / "tokens.json").find(header) is None
 
 
+def test_a_changed_file_has_the_rights_that_it_had(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens.add(file, "cluster", "write", ["*"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o644)  # for the gateway in a container
+    tokens.set_limits(file, tokens.Limits(runs=5), token="cluster")
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
 def test_a_change_of_the_file_counts_at_once(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     first = tokens.add(file, "cluster", "write", ["*"])

@@ -242,6 +242,16 @@ def test_a_fleet_listens_to_others_only_with_tls_and_tokens() -> None:
     assert all(re.search(r":v?\d+\.\d+", service["image"]) for service in services.values() if "build" not in service)
 
 
+def test_the_containers_of_a_fleet_see_tokens_that_are_removed() -> None:
+    """The commands replace the file: a container that has the file itself mounted keeps the one before."""
+    services = load_all(DEPLOY / "fleet" / "compose.yaml")[0]["services"]
+    for part in ("gateway", "dashboard"):
+        (file,) = (word.partition("=")[2] for word in services[part]["command"] if word.startswith("--tokens="))
+        folders = {volume.split(":")[1]: volume.split(":")[0] for volume in services[part]["volumes"]}
+        folder, _, name = file.rpartition("/")
+        assert f"{folders[folder]}/{name}".removeprefix("./") in (DEPLOY.parent / "docs" / "fleet.md").read_text()
+
+
 @pytest.mark.parametrize("folder", ["compose", "fleet"])
 def test_what_the_compose_files_name_is_declared(folder: str) -> None:
     compose = load_all(DEPLOY / folder / "compose.yaml")[0]

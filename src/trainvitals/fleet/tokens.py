@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -212,7 +213,11 @@ def set_limits(file: Path, limits: Limits, *, project: str | None = None, token:
 def _write(file: Path, found: Mapping[str, Any]) -> None:
     kept = {name: value for name, value in found.items() if value or name == "tokens"}
     data = orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    runtime.write_atomically(file, data, 0o600)
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)  # a gateway of another user may have to read it
+    except FileNotFoundError:
+        mode = 0o600
+    runtime.write_atomically(file, data, mode)
 
 
 def _hash(token: str) -> bytes:

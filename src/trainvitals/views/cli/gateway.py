@@ -4,9 +4,11 @@ Tested in tests/fleet/test_serving.py."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -153,15 +155,29 @@ def _token(arguments: argparse.Namespace) -> int:
     from trainvitals.fleet import tokens
 
     if arguments.remove:
-        if not tokens.remove(arguments.tokens, arguments.name):
+        with _changing(arguments.tokens):
+            was_there = tokens.remove(arguments.tokens, arguments.name)
+        if not was_there:
             raise TrainvitalsError(f"no token '{arguments.name}' in {arguments.tokens}")
         print_line(f"removed the token '{arguments.name}'")
         return 0
     if not arguments.project:
         raise UsageError("--project is missing", hint="for all projects: --project '*'")
-    print(tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project))
-    print_line("it is shown only once; only its hash is stored")
+    with _changing(arguments.tokens):
+        token = tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project)
+    print(token)
+    print_line("this token is shown only once; the file has its hash")
     return 0
+
+
+@contextlib.contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainvitalsError(f"cannot change {file}: {error.strerror}") from error
+    except TrainvitalsError as error:
+        raise TrainvitalsError(f"cannot change {file}: {error.message}") from error
 
 
 # -- quota
@@ -182,15 +198,13 @@ def _quota(arguments: argparse.Namespace) -> int:
     if (arguments.project is None) == (arguments.token is None):
         raise UsageError("whose quota is it?", hint="--project PROJECT or --token NAME")
     limits = tokens.Limits(arguments.gb_per_day, arguments.runs_per_day, arguments.runs)
-    try:
+    with _changing(arguments.tokens):
         known = tokens.set_limits(arguments.tokens, limits, project=arguments.project, token=arguments.token)
-    except OSError as error:
-        raise TrainvitalsError(f"cannot change {arguments.tokens}: {error.strerror}") from error
     if not known:
         raise TrainvitalsError(f"no token '{arguments.token}' in {arguments.tokens}")
     whose = f"project {arguments.project}" if arguments.project is not None else f"the token {arguments.token}"
     said = ", ".join(f"{name.replace('_', ' ')}: {value:g}" for name, value in limits.as_json().items())
-    print_line(f"quota of {whose}: {said or 'none'}")
+    print_line(f"quota of {whose}: {said.replace('gb', 'GB') or 'none'}")
     return 0
 
 
