@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainvitals.agent.log import Log
 from trainvitals.agent.shipping import Shipping, list_unshipped
 from trainvitals.fleet.wire import FileRange
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.settings import resolve
 
@@ -251,3 +253,37 @@ def test_a_run_over_quota_waits_alone_says_so_once_and_is_shipped_later(
     for folder in (full, free):
         assert find_differences(folder, gateway.copy(folder.parent.name, "r")) == []
     gateway.close()
+
+
+@pytest.mark.promise(
+    "the token of a run is not for its project", "the run waits and says so; other runs with this token are shipped"
+)
+def test_a_run_whose_project_is_not_the_tokens_waits_alone_until_it_is_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    gateway = ProjectGateway(tmp_path / "gateway")
+    settings = resolve({"gateway": gateway.address, "gateway_interval": 0.1}, environ={}, folder=Path("/"))
+    shipping, said = make_shipping(), []
+    shut, free = (tmp_path / project / "r" for project in ("shut", "free"))
+    for folder in (shut, free):
+        run_folder.create(folder)
+        run_folder.write_run(folder, RunFile(id="r", project=folder.parent.name, status="finished"))
+        run_folder.write_status(folder, Status(host="here"))
+        shipping.add(folder, settings, {"TRAINVITALS_TOKEN": "t"}, said.append, watched=False)
+    wait_until(lambda: list_unshipped() == [shut] and len(said) == 1, "the other run")
+    assert "may not write in project 'shut'" in said[0]
+    run_folder.change_run(shut, lambda run: replace(run, project="free2", project_before="shut"), 0o600)
+    wait_until(lambda: list_unshipped() == [], "the run, at once in the project that its program named")
+    shipping.close()
+    assert find_differences(shut, gateway.copy("free2", "r")) == []
+    gateway.close()
+
+
+class ProjectGateway(HonestGateway):
+    """Of which a token is for all projects but one."""
+
+    def answer(self, method: str, path: str, token: str, frames: list[FileRange]) -> tuple[int, dict[str, str], bytes]:
+        if "/shut/" in path:
+            return 403, {}, b'{"error": "this token may not write in project \'shut\'"}'
+        return super().answer(method, path, token, frames)

@@ -15,7 +15,7 @@ from waiting import free_port
 from trainvitals.certificates import ClientTls
 from trainvitals.errors import SettingError
 from trainvitals.fleet import gateway_client, wire
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, GatewayRefused, NotNow, QuotaReached, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, GatewayRefused, NotNow, RunNotNow, TooLarge
 from trainvitals.fleet.wire import FileRange
 from trainvitals.settings import resolve
 
@@ -76,7 +76,7 @@ def test_a_missing_token_is_called_missing(honest: HonestGateway) -> None:
         (500, {}, b'{"error": "the engine is full"}', NotNow, "Error: the engine is full$", 0, 1),
         (302, {"Location": "http://elsewhere"}, b"", NotNow, "HTTP 302", 0, 1),
         (426, {}, b"", NotNow, "does not know version 1", 500, 600),
-        (403, {}, b"", NotNow, "token", 50, 60),
+        (401, {}, b"", NotNow, "token", 50, 60),
         (413, {}, b"", TooLarge, None, 0, 0),
         (400, {}, b"\x1b[31mred", GatewayRefused, "red", 0, 0),
         (200, {}, b"<html>", NotNow, "makes no sense", 0, 1),
@@ -108,10 +108,19 @@ def test_a_quota_is_for_one_run_and_not_for_the_gateway(honest: HonestGateway) -
     gateway = FarGateway(GatewayAccess(honest.address, NOBODY))
     for headers, seconds in (({"Retry-After": "30"}, 30), ({}, 600), ({"Retry-After": "90000"}, 600)):
         honest.misbehave = lambda *_, headers=headers: (429, headers, b'{"error": "full \\u001b[31m", "quota": true}')  # type: ignore[misc]
-        with pytest.raises(QuotaReached, match="full") as caught:
+        with pytest.raises(RunNotNow, match="full") as caught:
             gateway.send("p", "r", FRAMES)
         assert caught.value.seconds == seconds and "\x1b" not in str(caught.value)
         assert gateway.wait == 0 and gateway.trouble == ""
+
+
+def test_a_token_of_another_project_is_refused_for_that_run_and_not_for_the_gateway(honest: HonestGateway) -> None:
+    gateway = FarGateway(GatewayAccess(honest.address, "env:HOME", environment={"HOME": "t"}))
+    honest.misbehave = lambda *_: (403, {}, b'{"error": "this token may not write in project \'p\'"}')
+    with pytest.raises(RunNotNow, match=r"refused .* may not write in project 'p'") as caught:
+        gateway.send("p", "r", FRAMES)
+    assert caught.value.seconds == gateway_client.CLOSED_PAUSE
+    assert gateway.wait == 0 and gateway.trouble == ""
 
 
 def test_pauses_grow_and_end_with_success(honest: HonestGateway) -> None:
@@ -161,7 +170,7 @@ def test_both_ends_show_certificates(tmp_path: Path) -> None:
                 FarGateway(access).ask("p", "r")
         assert len(honest.requests) == 1
         gateway = FarGateway(GatewayAccess(honest.address, NOBODY, ClientTls(mine, None, theirs)))
-        with pytest.raises(NotNow, match="certificate"):
+        with pytest.raises(NotNow, match=r"certificate is not trusted: .* [(]gateway_ca: "):
             gateway.ask("p", "r")
         theirs.write_bytes(ours.read_bytes())
         assert gateway.ask("p", "r") == {}, "a certificate that was replaced is read again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,48 @@ def test_a_gateway_that_takes_nothing_is_not_asked_without_end(honest: HonestGat
     shipment = RunShipment(folder, HOST)
     ship_all(shipment, connect(honest))
     assert {"run.json", "training_metrics_20260101_000001.jsonl"} <= shipment.left_out.keys()
+
+
+def change_project(folder: Path, project: str, before: str) -> None:
+    run_folder.change_run(folder, lambda run: replace(run, project=project, project_before=before), 0o600)
+
+
+def test_a_run_that_its_program_puts_into_another_project_is_there_from_its_beginning(
+    honest: HonestGateway, folder: Path
+) -> None:
+    shipment, gateway = RunShipment(folder, HOST), connect(honest)
+    ship_all(shipment, gateway)
+    change_project(folder, "vision", "p")
+    ship_all(shipment, gateway)
+    assert find_differences(folder, honest.copy("vision", "r")) == [], "also what has not changed since it was shipped"
+    assert shipment.project == "vision"
+    assert (honest.copy("p", "r").folder / "moved.json").read_bytes() == wire.MOVED
+    before = len(honest.requests)
+    ship_all(RunShipment(folder, HOST), gateway)
+    assert all(method == "GET" for method, _ in honest.requests[before:]), "it is marked once"
+    change_project(folder, "p", "vision")
+    ship_all(shipment, gateway)
+    assert (honest.copy("p", "r").folder / "moved.json").read_bytes() == wire.NOT_MOVED, "it has come back"
+    assert (honest.copy("vision", "r").folder / "moved.json").read_bytes() == wire.MOVED
+
+
+def test_a_token_that_is_not_for_the_earlier_project_has_nothing_to_mark_there(
+    honest: HonestGateway, folder: Path
+) -> None:
+    change_project(folder, "vision", "elsewhere")
+    refused = []
+
+    def refuse(method: str, _: list[FileRange]) -> tuple[int, dict[str, str], bytes] | None:
+        if method == "GET" and len(honest.requests) > 1:
+            refused.append(method)
+            return 403, {}, b""
+        return None
+
+    honest.misbehave = refuse
+    access = GatewayAccess(honest.address, "env:TOKEN", environment={"TOKEN": "t"})
+    ship_all(RunShipment(folder, HOST), FarGateway(access))
+    assert refused == ["GET"] and find_differences(folder, honest.copy("vision", "r")) == []
+    assert not honest.copy("elsewhere", "r").folder.exists()
 
 
 def test_what_is_refused_waits_and_the_rest_arrives(honest: HonestGateway, folder: Path) -> None:

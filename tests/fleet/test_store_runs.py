@@ -20,7 +20,7 @@ from trainvitals.fleet.clickhouse import ClickHouse, EngineError
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns, open_store
-from trainvitals.fleet.wire import FileRange
+from trainvitals.fleet.wire import MOVED, NOT_MOVED, FileRange
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.row_cache import Made
@@ -64,6 +64,20 @@ def test_runs_are_listed_by_age_and_found_by_name(store: Store) -> None:
     with pytest.raises(RunNotFound, match="list them"):
         runs.describe("none")
     assert runs.has_folder("speech") and not runs.has_folder("other")
+
+
+def test_a_run_that_went_on_in_another_project_is_shown_there_only(store: Store) -> None:
+    name = "20261118-060001-first-aaaa"
+    for project in ("default", "vision"):
+        put(store, project, name, "first")
+    with TestClient(Gateway(store, None).make_app()) as client:
+        send(client, address_of("default", name), [FileRange("moved.json", "document", MOVED)])
+        runs = StoreRuns(store)
+        assert runs.list_keys() == [name] and runs.describe(name).project == "vision"
+        assert not runs.has_folder("default")
+        assert StoreRuns(store, frozenset({"default"})).list_keys() == []
+        send(client, address_of("default", name), [FileRange("moved.json", "document", NOT_MOVED)])
+    assert sorted(runs.list_keys()) == [f"default~{name}", f"vision~{name}"], "it has come back"
 
 
 def test_a_viewer_of_one_project_learns_nothing_of_others(store: Store) -> None:

@@ -72,9 +72,10 @@ class _Run:
     has_all: bool = False
     behind_since: float | None = None
     trouble: str = ""
-    over_quota: str = ""
-    """Why the gateway takes no more of this run until `quota_until`."""
-    quota_until: float = 0.0
+    refusal: str = ""
+    """Why the gateway takes nothing of this run until `refused_until`, unless it is in another project by then."""
+    refused_until: float = 0.0
+    refused_project: str = ""
     told: set[str] = field(default_factory=set)
     is_marked: bool = False
     """status.json says that all is shipped: once the gateway has that too, it is."""
@@ -223,19 +224,21 @@ class Shipping:
 
     def _serve(self, run: _Run) -> None:
         """One request for this run, if its gateway may be asked and there is something to send."""
-        from trainvitals.fleet.gateway_client import NotNow, QuotaReached
+        from trainvitals.fleet.gateway_client import NotNow, RunNotNow
 
         began, more = time.thread_time(), False
         watched = run.is_watched  # before the look: what is written until it is released will be seen
         try:
-            if run.gateway.wait <= 0 and run.quota_until <= time.monotonic():
+            is_refused = run.refused_until > time.monotonic() and run.refused_project == run.shipment.project
+            if run.gateway.wait <= 0 and not is_refused:
                 more = run.shipment.ship(run.gateway)
-                run.over_quota = ""
+                run.refusal = ""
                 self._moved = time.monotonic()
             else:
                 run.shipment.look(time.monotonic())  # so that status.json says how much waits
-        except QuotaReached as error:
-            run.over_quota, run.quota_until = str(error), time.monotonic() + error.seconds
+        except RunNotNow as error:
+            run.refusal, run.refused_until = str(error), time.monotonic() + error.seconds
+            run.refused_project = run.shipment.project
         except NotNow:
             pass  # its trouble says why
         self._take_stock(run)
@@ -256,7 +259,7 @@ class Shipping:
             run.behind_since = None
         elif run.behind_since is None:
             run.behind_since = time.time()
-        run.trouble = run.gateway.trouble or run.over_quota
+        run.trouble = run.gateway.trouble or run.refusal
         if run.trouble and run.trouble not in run.told and len(run.told) < MOST_TOLD:
             run.told.add(run.trouble)
             run.warn(f"cannot ship to {run.target}, retrying: {run.trouble}")

@@ -1,7 +1,7 @@
 """A gateway as an agent sees it: what it answers, and when it may be asked again.
 
 Whatever is wrong with it is one of three exceptions, none of which says more than the caller needs: try later
-(`NotNow`; with other runs at once if it is `QuotaReached`), less at once (`TooLarge`), or that it will never take this
+(`NotNow`; with other runs at once if it is `RunNotNow`), less at once (`TooLarge`), or that it will never take this
 (`Refused`).
 """
 
@@ -46,8 +46,9 @@ class NotNow(GatewayError):
     """It cannot be reached, does not let us in, or has too much to do."""
 
 
-class QuotaReached(NotNow):
-    """It takes no more of this run for so many seconds: its project or the token has had its share. Others go on."""
+class RunNotNow(NotNow):
+    """It takes nothing of this run for so many seconds: its project or the token has had its share, or the token is not
+    for this project. Other runs go on."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -148,6 +149,8 @@ class FarGateway:
             )
             context = self._make_context() if access.address.startswith("https:") else None
             answer = http_client.send(request, REQUEST_SECONDS, most=MOST_OF_AN_ANSWER, context=context)
+        except http_client.UnknownAuthority as error:
+            raise self._fail(f"{error} (gateway_ca: the file of the CA that signed it)") from None
         except (OSError, ValueError, SettingError) as error:
             raise self._fail(str(error)) from None
         return self._judge(answer, had_token=token is not None)
@@ -162,6 +165,9 @@ class FarGateway:
         if status in (400, 422):
             self.failed += 1
             raise GatewayRefused(redact_text(f"HTTP {status}{said}"))
+        if status == 403 and had_token:  # for another project it may do
+            self.failed += 1
+            raise RunNotNow(redact_text(f"the token is refused (HTTP 403{said})"), CLOSED_PAUSE)
         if status in (401, 403):
             missing = f"it requires a token, and {self._access.token.removeprefix('env:')} is not set"
             text = "the token is refused" if had_token else missing
@@ -171,7 +177,7 @@ class FarGateway:
         if status == 429 and _is_quota(answer):
             self.failed += 1
             pause = LONGEST_ASKED_PAUSE if answer.retry_after is None else answer.retry_after
-            raise QuotaReached(redact_text(reason or "over quota"), min(max(pause, FIRST_PAUSE), LONGEST_ASKED_PAUSE))
+            raise RunNotNow(redact_text(reason or "over quota"), min(max(pause, FIRST_PAUSE), LONGEST_ASKED_PAUSE))
         text = f"HTTP {status} {answer.reason}{said}".strip()
         raise self._fail(text, answer.retry_after if status in (429, 503) else None)
 

@@ -8,6 +8,9 @@ An answer is not trusted. One that says that the gateway has more than there is 
 is another run of the same name. One that shows no progress makes the file wait, ever longer, so nothing goes round in
 circles; the other files go on.
 
+A run that `trainvitals run` has begun in one project, and its program has put into another, is shipped there from its
+beginning, and what had arrived before is marked as moved, so that no viewer shows it.
+
 Of a folder that several machines write, each ships its own files of the journal and its own status; the one that leads
 the run ships everything else.
 """
@@ -25,7 +28,7 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.fleet import wire
-from trainvitals.fleet.gateway_client import FarGateway, GatewayRefused, NotNow, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, GatewayRefused, NotNow, RunNotNow, TooLarge
 from trainvitals.fleet.wire import FileRange, Held, Kind
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -123,6 +126,11 @@ class RunShipment:
         self._files: dict[str, _File] = {}
         self._share = _Share()
         self._about = RunFile()
+        self._about_stamp: tuple[int, int, int] | None = None
+        self._place = ("", "")
+        """Project and run, as the gateway knows them."""
+        self._was_moved = False
+        """Whether what it has in an earlier project was marked."""
         self._budget = wire.GOOD_BYTES
         self._alone = 0
         """So many more requests with one frame each: one of them was refused."""
@@ -134,6 +142,11 @@ class RunShipment:
         """Of this folder, before they were compressed; without status files."""
 
     # -- asked by others
+
+    @property
+    def project(self) -> str:
+        """As of the last look."""
+        return self._place[0]
 
     @property
     def waiting_bytes(self) -> int:
@@ -160,14 +173,15 @@ class RunShipment:
         there may be more. Raises NotNow, and OSError where the folder cannot be read."""
         now = time.monotonic()
         self.look(now)
-        project, run = self._name()
         if self._held is None:
-            self._held = gateway.ask(project, run)
+            self._held = gateway.ask(*self._place)
+        if not self._was_moved and layout.RUN_FILE in self._held and self._share.leads:
+            self._move(gateway)
         frames = list(self._collect(now))
         if not frames:
             return False
         try:
-            answer = gateway.send(project, run, frames)
+            answer = gateway.send(*self._place, frames)
         except NotNow:
             self._held = None  # it may have taken them
             raise
@@ -184,6 +198,19 @@ class RunShipment:
         about = self._about
         project = wire.check_key("project", about.project or self.folder.parent.name)
         return project, wire.check_key("run", about.id or self.folder.name)
+
+    def _move(self, gateway: FarGateway) -> None:
+        """Now that the gateway has the run in its project: have what is in an earlier one shown no longer."""
+        before, run = self._about.project_before, self._place[1]
+        if before not in ("", self.project):
+            if layout.MOVED_FILE in (self._held or {}):  # it has come back
+                gateway.send(*self._place, [FileRange(layout.MOVED_FILE, "document", wire.NOT_MOVED)])
+            # A token that is not for that project has put nothing there.
+            with contextlib.suppress(RunNotNow, GatewayRefused):
+                held = gateway.ask(before, run)
+                if held and held.get(layout.MOVED_FILE, Held()).digest != wire.digest_of(wire.MOVED):
+                    gateway.send(before, run, [FileRange(layout.MOVED_FILE, "document", wire.MOVED)])
+        self._was_moved = True
 
     def _send_less(self, frames: Sequence[FileRange]) -> None:
         total = sum(len(frame.data) for frame in frames)
@@ -228,9 +255,9 @@ class RunShipment:
 
     def look(self, now: float) -> None:
         """Find out what there is. Raises OSError."""
+        self._read_about()
         if now - self._share_read >= STATUS_SECONDS:
             self._share_read = now
-            self._about = run_folder.find_run(self.folder) or self._about
             self._share = self._read_share()
         seen = set()
         for path, found in self._walk(now):
@@ -244,6 +271,21 @@ class RunShipment:
             seen.add(path)
         for path in self._files.keys() - seen:
             del self._files[path]
+
+    def _read_about(self) -> None:
+        """Again when it was written anew. In another project the gateway has nothing of the run yet."""
+        try:
+            found = (self.folder / layout.RUN_FILE).stat()
+        except FileNotFoundError:
+            stamp = None
+        else:
+            stamp = found.st_size, found.st_mtime_ns, found.st_ino
+        if stamp is None or stamp != self._about_stamp:
+            self._about_stamp = stamp
+            self._about = run_folder.find_run(self.folder) or self._about
+        if (place := self._name()) != self._place:
+            self._place, self._held, self._was_moved, self._alone = place, None, False, 0
+            self._files.clear()
 
     def _walk(self, now: float) -> Iterator[tuple[str, os.stat_result]]:
         """(path, status) of every regular file. No link is followed: in a folder that others may write it leads

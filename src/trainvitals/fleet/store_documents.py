@@ -14,6 +14,7 @@ import orjson
 from trainvitals.errors import RunNotFound
 from trainvitals.fleet.clickhouse import literal
 from trainvitals.fleet.store import Store, text
+from trainvitals.fleet.wire import MOVED, digest_of
 from trainvitals.journal import layout
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.findings import FindingsFile
@@ -95,7 +96,7 @@ class StoredDocuments:
         if projects is not None:
             listed = ", ".join(map(literal, sorted(projects))) or "''"
             self.allowed = f"project IN ({listed})"
-        fixed = f"{literal(layout.RUN_FILE)}, {literal(layout.FINDINGS_FILE)}"
+        fixed = ", ".join(map(literal, (layout.RUN_FILE, layout.FINDINGS_FILE, layout.MOVED_FILE)))
         self._shown = f"(path IN ({fixed}) OR path LIKE 'status%') AND {self.allowed}"
         self._marks: dict[RunKey, RunMark] = {}
         self._read: dict[RunKey, StoredRun] = {}
@@ -104,7 +105,8 @@ class StoredDocuments:
         self._lock = threading.RLock()
 
     def marks(self) -> Mapping[RunKey, RunMark]:
-        """Of every run. Of one that did not change it is the same object as before."""
+        """Of every run, but for what is left of those that have moved to another project. Of one that did not change it
+        is the same object as before."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._refresh()
@@ -131,13 +133,20 @@ class StoredDocuments:
 
     def _refresh(self) -> None:
         found: dict[RunKey, RunMark] = {}
+        moved: set[RunKey] = set()
+        is_moved = f"path = {literal(layout.MOVED_FILE)} AND argMax(digest, version) = {literal(digest_of(MOVED))}"
         # Not the version: it begins anew when a run is removed and sent again.
         answer = self._store.engine.select(
-            "SELECT project, run, path, cityHash64(argMax(digest, version)) AS mark FROM documents "
-            f"WHERE {self._shown} GROUP BY project, run, path"
+            f"SELECT project, run, path, cityHash64(argMax(digest, version)) AS mark, {is_moved} AS moved "
+            f"FROM documents WHERE {self._shown} GROUP BY project, run, path"
         )
-        for project, run, path, mark in zip(*answer.values(), strict=True) if answer else ():
-            found.setdefault((text(project), text(run)), RunMark()).paths[text(path)] = int(mark)
+        for project, run, path, mark, has_moved in zip(*answer.values(), strict=True) if answer else ():
+            key = text(project), text(run)
+            found.setdefault(key, RunMark()).paths[text(path)] = int(mark)
+            if has_moved:
+                moved.add(key)
+        for key in moved:
+            del found[key]
         answer = self._store.engine.select(
             "SELECT project, run, sum(cityHash64(path, newest)) AS mark, sum(path LIKE 'alerts%') AS alerts, "
             "sum(path LIKE 'training%') AS training FROM (SELECT project, run, path, max(version) AS newest FROM ends "

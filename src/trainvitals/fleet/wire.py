@@ -51,6 +51,8 @@ MOST_BYTES = 32 << 20
 GOOD_BYTES = 4 << 20
 """An agent sends about so much at once."""
 MOST_DOCUMENT = 8 << 20
+MOVED, NOT_MOVED = b'{"moved":true}\n', b'{"moved":false}\n'
+"""What moved.json says in a project: viewers do not show a run that has moved to another one."""
 LONGEST_HEADER = 4096
 LONGEST_PATH = 400
 LONGEST_KEY = 200

@@ -22,6 +22,8 @@ from trainvitals.journal.identity import TRAINER, Participant
 
 RUN_FILE = "run.json"
 FINDINGS_FILE = "findings.json"
+MOVED_FILE = "moved.json"
+"""Only in a store: of a run that goes on in another project."""
 VIEW_FILE = "view.json"
 SEGMENTS = "segments"
 SIDE = ".minmax.parquet"

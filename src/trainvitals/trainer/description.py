@@ -36,6 +36,8 @@ def describe(
     if before.kind == COMMAND:
         if effective.origin("project") == "argument":  # the script knows better than the command line did
             known["project"] = effective.project
+            if before.project not in ("", effective.project):
+                known["project_before"] = before.project
         known |= {"command": before.command, "started": before.started}
         if not rank.participant.is_trainer:  # one of several, and it may end first: the program as a whole is the run
             known |= {"process": before.process, "argv": before.argv}

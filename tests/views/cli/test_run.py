@@ -426,6 +426,13 @@ def test_a_training_inside_joins_the_run(machine: Any) -> None:
     assert "loss" in done.stderr
 
 
+def test_a_training_that_names_another_project_is_there_and_knows_where_it_began(machine: Any) -> None:
+    begin = "import trainvitals; trainvitals.init(project='vision', agent=False).finish()"
+    machine.run("run", "--", PYTHON, "-c", begin)
+    _, run = machine.only_run()
+    assert (run["project"], run["project_before"]) == ("vision", "default"), "a gateway may have its beginning there"
+
+
 def test_an_exit_code_corrects_a_training_that_thought_it_had_finished(machine: Any) -> None:
     machine.run("run", "--", PYTHON, "-c", TRAIN + "import sys; sys.exit(3)")
     _, run = machine.only_run()

@@ -40,7 +40,7 @@ MONITOR = "monitor"
 BENCHMARK = "benchmark"
 """A model, measured by `trainvitals bench`."""
 
-_LASTING = ("id", "name", "project", "created", "edited", "untagged", "correlation_id")
+_LASTING = ("id", "name", "project", "project_before", "created", "edited", "untagged", "correlation_id")
 """What every attempt of a run has in common."""
 
 
@@ -114,6 +114,8 @@ class RunFile(Caused):
     format: int | None = entry(whole, None)
     id: str = entry(text, "")
     project: str = entry(text, "")
+    project_before: str = entry(text, "")
+    """In which `trainvitals run` began it, if the program named another one: a gateway may have its beginning there."""
     name: str = entry(text, "")
     created: str | None = entry(text, None)
     kind: str = entry(text, TRAINING)

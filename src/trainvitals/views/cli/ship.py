@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainvitals.agent import status
 from trainvitals.errors import TrainvitalsError
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, QuotaReached
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, RunNotNow
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import ENDED
@@ -65,7 +65,7 @@ def _ship_all(gateway: FarGateway, shipment: RunShipment) -> None:
                 return
         except NotNow as error:
             moved = False
-            if isinstance(error, QuotaReached) or time.monotonic() - last + gateway.wait > PATIENCE:
+            if isinstance(error, RunNotNow) or time.monotonic() - last + gateway.wait > PATIENCE:
                 raise TrainvitalsError(
                     f"the gateway does not accept the run: {error}", hint="the same command ships the rest"
                 ) from None
