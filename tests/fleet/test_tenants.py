@@ -243,7 +243,8 @@ def test_the_address_that_logs_in_gives_a_cookie_of_that_tenant(client: TestClie
 def test_who_has_no_cookie_is_told_what_a_token_is_for(client: TestClient) -> None:
     page = client.get("/", headers={"Accept": "text/html"})
     assert page.status_code == 401 and "localhost/?token=TOKEN" in page.text and "gives out tokens" in page.text
-    assert "?token=TOKEN" in client.get(f"{PREFIX}/runs").json()["error"]["hint"]
+    hint = client.get(f"{PREFIX}/runs").json()["error"]["hint"]
+    assert "?token=TOKEN, with the role read or admin" in hint
     wrong = client.get("/?token=guess", headers={"Accept": "text/html"})
     assert wrong.status_code == 401 and "Wrong token" in wrong.text and "guess" not in wrong.text
 

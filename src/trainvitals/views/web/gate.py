@@ -174,7 +174,7 @@ class Gate:
             host = headers.get("host", [""])[0].strip() if self._door.has_viewers else ""
             await _show(send, 401, entrance.draw_entrance(problem, self._door.how_to_enter, host))
         else:
-            viewers = "; for viewers: ?token=TOKEN" if self._door.has_viewers else ""
+            viewers = "; for viewers: ?token=TOKEN, with the role read or admin" if self._door.has_viewers else ""
             hint = f"for a browser link: {self._door.how_to_enter}{viewers}; for programs: Authorization: Bearer TOKEN"
             await _refuse(send, 401, problem[0].lower() + problem[1:], hint)
         return False
