@@ -53,6 +53,11 @@ class MachineRuns:
         """One per machine, in the order in which they were given."""
         return [machine.state for machine in self.machines]
 
+    @property
+    def answering(self) -> list[str]:
+        """The names of those that can be asked now."""
+        return [state.name for state in self.states if state.word == "up"]
+
     def start(self) -> None:
         for machine in self.machines:
             machine.start()
@@ -104,7 +109,8 @@ class MachineRuns:
         if machine is not None:
             text = reference.removeprefix(f"{machine}:")
             keys = [key for key in keys if any(seen.machine.name == machine for seen in self._seen[key])]
-        silent = [state.name for state in self.states if state.word != "up"]
+        answering = self.answering
+        silent = [machine.name for machine in self.machines if machine.name not in answering]
         missing = f" ({', '.join(silent)} cannot be asked now)" if silent else ""
         ids = {key: self._seen[key][0].key for key in keys}
         shown = {key: key for key in keys}

@@ -77,6 +77,8 @@ def test_what_cannot_be_done_is_said(trainvitals: object) -> None:
     assert callable(trainvitals)
     assert "'gpu1;id' is not a machine" in trainvitals("runs", "--host", "gpu1;id", code=2).stderr
     assert "is not a machine" in trainvitals("top", "--once", "--host=-oProxyCommand=id", code=2).stderr
+    down = trainvitals("runs", "--host", "nowhere.invalid", code=1)
+    assert "nowhere.invalid is down" in down.stderr and "no runs" not in down.stderr and down.stdout == ""
     assert "no run 'none' in gpu1" in trainvitals("runs", "show", "none", "--host", "gpu1", code=1).stderr
     refused = trainvitals("serve", "--host", "gpu1", "--allow-edit", code=2).stderr
     assert "--allow-edit works only with runs of this machine" in refused

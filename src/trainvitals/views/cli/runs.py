@@ -95,6 +95,8 @@ def _print_list(arguments: argparse.Namespace) -> int:
     if machines is not None:
         wait_for(machines)
         print_trouble(machines)
+        if not machines.answering:
+            return 1  # of their runs nothing is known
     keys = runs.list_keys()
     keys.reverse()
     is_filtered = bool(parts or arguments.project or arguments.status)
@@ -121,7 +123,7 @@ def _print_list(arguments: argparse.Namespace) -> int:
             print_line(f"no matching runs in {runs.place}{f': {unknown}' if unknown else ''}")
             print_below("list all of them: trainvitals runs")
             return 0
-        print_line(f"no runs in {runs.place}")
+        print_line(f"no runs in {runs.place if machines is None else ', '.join(machines.answering)}")
         print_below("start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found, with_hosts=machines is not None))
