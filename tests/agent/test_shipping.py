@@ -280,6 +280,29 @@ def test_a_run_whose_project_is_not_the_tokens_waits_alone_until_it_is_in_anothe
     gateway.close()
 
 
+def test_a_run_that_was_shipped_by_hand_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    honest = HonestGateway(tmp_path / "gateway")
+    honest.token = "right"
+    settings = resolve({"gateway": honest.address, "gateway_interval": 0.1}, environ={}, folder=Path("/"))
+    folder = tmp_path / "runs" / "p" / "r"
+    run_folder.create(folder)
+    run_folder.write_run(folder, RunFile(id="r", project="p", status="finished"))
+    run_folder.write_status(folder, Status(host="here"))
+    shipping, said = make_shipping(), []
+    monkeypatch.setattr("trainvitals.agent.shipping.LONGEST_IDLE", 0.1)
+    monkeypatch.setattr("trainvitals.fleet.gateway_client.CLOSED_PAUSE", 0.1)
+    shipping.add(folder, settings, {"TRAINVITALS_TOKEN": "wrong"}, said.append, watched=False)
+    wait_until(lambda: said and read_shipment(folder).waiting, "the trouble in status.json")
+    environment = {**os.environ, "TRAINVITALS_TOKEN": "right"}
+    command = [sys.executable, "-m", "trainvitals", "export", str(folder), "--to", "gateway", honest.address]
+    subprocess.run(command, env=environment, check=True)
+    wait_until(lambda: list_unshipped() == [], "the agent to see it")
+    shipping.close()
+    assert read_shipment(folder).complete
+    honest.close()
+
+
 class ProjectGateway(HonestGateway):
     """Of which a token is for all projects but one."""
 

@@ -79,6 +79,7 @@ class _Run:
     told: set[str] = field(default_factory=set)
     is_marked: bool = False
     """status.json says that all is shipped: once the gateway has that too, it is."""
+    was_marked: bool = False
 
 
 class Shipping:
@@ -273,11 +274,13 @@ class Shipping:
             return
         run.is_marked = False
         try:
-            status.write_shipment(run.folder, self._host, _describe(run), run.mode)
+            if not status.write_shipment(run.folder, self._host, _describe(run), run.mode, first=not run.was_marked):
+                self._forget(run)  # `trainvitals export` has shipped it
+                return
         except OSError as error:
             self._log.warn_once("cannot write status.json", folder=str(run.folder), error=str(error))
         if run.has_all:
-            run.is_marked = True
+            run.is_marked = run.was_marked = True
             run.due = 0.0
         run.shipment.look_deep()
 

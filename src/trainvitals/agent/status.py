@@ -35,9 +35,18 @@ def write_row_exports(folder: Path, host: str, exports: Mapping[str, RowExport],
     _change(folder, host, mode, lambda known: replace(known, row_exports={**known.row_exports, **exports}))
 
 
-def write_shipment(folder: Path, host: str, shipment: Shipment, mode: int) -> None:
-    """How far a gateway has a run that is no longer watched. Raises OSError when the folder cannot be written."""
-    _change(folder, host, mode, lambda known: replace(known, shipment=shipment))
+def write_shipment(folder: Path, host: str, shipment: Shipment, mode: int, *, first: bool = False) -> bool:
+    """How far a gateway has a run that is no longer watched. Raises OSError when the folder cannot be written.
+    With `first`, False and nothing is written if somebody else has shipped all of it there."""
+    is_complete = False
+
+    def change(known: Status) -> Status:
+        nonlocal is_complete
+        is_complete = first and known.shipment.complete and known.shipment.target == shipment.target
+        return known if is_complete else replace(known, shipment=shipment)
+
+    _change(folder, host, mode, change)
+    return not is_complete
 
 
 def _change(folder: Path, host: str, mode: int, change: Callable[[Status], Status]) -> None:
