@@ -24,8 +24,9 @@ import trainvitals
 from trainvitals.integrations import verl_plugin
 from trainvitals.integrations.attachment import RL_STALL_SECONDS
 from trainvitals.integrations.phase_edges import MOST_EDGES
-from trainvitals.integrations.verl import Tracking, VerlLogger
+from trainvitals.integrations.verl import MOST_CHARACTERS, Tracking, VerlLogger
 from trainvitals.journal import registrations
+from trainvitals.trainer.jsonable import MAX_TEXT
 from trainvitals.trainer.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,27 @@ def test_a_logger_named_trainvitals_is_all_that_a_program_needs(site: Path) -> N
     assert "It is 2." in (run / "media" / media["file"]).read_text()
     theirs = [json.loads(line) for line in (site.parent / "verl.jsonl").read_text().splitlines()]
     assert [row["step"] for row in theirs] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 500_000), (3000, 9000)], ids=["long", "many"])
+def test_long_samples_lose_their_middle_and_none_is_lost(tmp_path: Path, count: int, length: int) -> None:
+    logger = VerlLogger("math", "long", dir=tmp_path / "runs", agent=False, summary=False)
+    secret = f"sk-proj-{'a1B2' * 12}"
+    # Where the cut of the middle goes through it.
+    half = min(MAX_TEXT - 100, MOST_CHARACTERS // (2 * count)) // 2
+    begin = "\u4e00" * (half - 20) + f" {secret} "
+    samples = [
+        [f"{secret} what is {number}?", begin + "\u4e00" * length + f"It is {number}.", 1.0] for number in range(count)
+    ]
+    logger.log_generations(samples, step=5)
+    logger.finish()
+    (run,) = find_runs(tmp_path)
+    (media,) = rows_of(run, "media/index*.jsonl")
+    text = (run / "media" / media["file"]).read_text()
+    rows = json.loads(text)["data"]
+    assert len(rows) == count and all(row[1].endswith(f"It is {number}.") for number, row in enumerate(rows))
+    assert "sk-proj" not in text and "what is 0" in rows[0][0] and rows[0][2] == 1.0
+    assert " characters … " in rows[0][1]
 
 
 def test_the_entry_point_is_in_the_package() -> None:

@@ -20,10 +20,17 @@ from trainvitals.integrations.phase_edges import PhaseEdges
 from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import TRAINER
+from trainvitals.redaction import redact_text
 from trainvitals.trainer import ray_job
+from trainvitals.trainer.jsonable import MAX_TEXT
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
+
+
+MOST_CHARACTERS = 3_000_000
+"""Of the samples of one validation. A file of media has room for them in any language."""
+LONGEST_SECRET = 4_000
 
 
 class VerlLogger:
@@ -85,7 +92,8 @@ class VerlLogger:
     def log_generations(self, samples: Sequence[Sequence[Any]], step: int) -> None:
         """Responses of the validation: prompt, response and score of each."""
         if self.attachment.run is not None:
-            self.attachment.run.log_table("val/generations", samples, step=step, columns=("input", "output", "score"))
+            columns = ("input", "output", "score")
+            self.attachment.run.log_table("val/generations", _fit(samples), step=step, columns=columns)
 
     @guarded
     def finish(self, exit_code: int = 0) -> None:
@@ -126,6 +134,22 @@ class VerlLogger:
 
         log_to_all.of_trainvitals = original  # type: ignore[attr-defined]
         return log_to_all
+
+
+def _fit(samples: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """The samples, with the middle of texts left out that are too long for a table, or for all to be in it: the answer
+    is at the end."""
+    texts = sum(isinstance(cell, str) for row in samples for cell in row)
+    half = min(MAX_TEXT - 100, MOST_CHARACTERS // max(texts, 1)) // 2
+
+    def cut(cell: Any) -> Any:
+        if not isinstance(cell, str) or len(cell) <= 2 * half:
+            return cell
+        # Half a secret does not look like one.
+        begin, end = (redact_text(part) for part in (cell[: half + LONGEST_SECRET], cell[-half - LONGEST_SECRET :]))
+        return f"{begin[:half]} … {len(cell) - 2 * half:,} characters … {end[-half:]}"
+
+    return [[cut(cell) for cell in row] for row in samples]
 
 
 def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
