@@ -164,6 +164,14 @@ def test_the_calls_of_a_step_are_one_line_and_everything_is_a_number(logger: Log
         assert catalog.find_spelling("training", meaning, first.keys()), meaning
 
 
+def test_a_nan_of_one_worker_is_that_of_all_wherever_it_is(logger: Logger) -> None:
+    for values in ([1.0, float("nan")], [float("nan"), 1.0]):
+        logger.log_metrics({"loss": values, "generation": values}, 1, prefix="train", step_finished=True)
+    logger.finish()
+    for line in lines(run_of(logger)):
+        assert (line["train/loss"], line["rl_rollout_slowest_time"]) == ("NaN", "NaN")
+
+
 def test_a_step_that_is_never_reported_as_finished_is_written_when_the_next_one_begins(logger: Logger) -> None:
     for step in (5, 6):  # a resumed training
         logger.log_metrics({"loss": 1.0}, step, prefix="train")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -233,9 +234,11 @@ def _flatten(metrics: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> It
             continue
         numbers = list(_numbers(value.tolist() if hasattr(value, "tolist") else value))
         if numbers:
-            yield name, max(numbers)
+            # `max` takes or leaves NaN depending on where it is.
+            highest = math.nan if any(map(math.isnan, numbers)) else max(numbers)
+            yield name, highest
             if str(key) in _GENERATION and len(numbers) > 1:
-                yield from zip(_ROLLOUT, (max(numbers), sum(numbers) / len(numbers)), strict=True)
+                yield from zip(_ROLLOUT, (highest, sum(numbers) / len(numbers)), strict=True)
 
 
 def _numbers(value: Any) -> Iterable[float]:
