@@ -214,8 +214,11 @@ def test_waiting_for_data() -> None:
 
 def test_time_between_the_steps() -> None:
     rest = np.full(STEPS, 0.1)
-    found = find(with_curves(other_time=by_step(rest), batch_time=by_step(STEP_TIME + 0.1)), "step.other")
+    curves = {"other_time": by_step(rest), "batch_time": by_step(STEP_TIME + 0.1)}
+    found = find(with_curves(**curves), "step.other")
     assert found.severity == "warning"
+    curves["completions/mean_length"] = by_step(np.full(STEPS, 100.0))  # it generates responses in that time
+    assert "step.other" not in rules(diagnose(with_curves(**curves), CONDITIONS))
 
 
 def test_time_outside_the_model_of_a_loop_without_a_loader_may_be_data_loading() -> None:
@@ -223,6 +226,8 @@ def test_time_outside_the_model_of_a_loop_without_a_loader_may_be_data_loading()
     found = find(Measurements(Curves(curves)), "data.unseen")
     assert "watch.batches" in found.advice and found.severity == "warning"
     assert "step.other" not in rules(diagnose(Measurements(Curves(curves)), CONDITIONS))
+    curves["completions/mean_length"] = by_step(np.full(STEPS, 100.0))
+    assert "data.unseen" not in rules(diagnose(Measurements(Curves(curves)), CONDITIONS))
 
 
 def test_slow_steps_at_regular_intervals_and_at_random() -> None:

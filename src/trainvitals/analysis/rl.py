@@ -23,6 +23,11 @@ def is_rl(measured: Measurements) -> bool:
     return catalog.find_spelling("training", catalog.RESPONSES, measured.training.names()) is not None
 
 
+def is_ordinary(measured: Measurements) -> bool:
+    """Whether it does not: then what a step does besides data and model is overhead, and not generation."""
+    return not is_rl(measured)
+
+
 def detect(condition: Condition, measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Every episode of one condition; of one that comes and goes, the first."""
     assert condition.live is not None
