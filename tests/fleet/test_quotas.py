@@ -124,6 +124,16 @@ def test_runs_are_limited_by_day_and_in_all(site: Site) -> None:
     assert refused.json()["quota"] and int(refused.headers["Retry-After"]) == quotas.RUNS_SECONDS
 
 
+def test_a_new_run_whose_request_fails_takes_nobodys_place(site: Site) -> None:
+    tokens.set_limits(site.file, Limits(runs=2), project="vision")
+    for client in site.clients:
+        for number in range(5):
+            address = address_of("vision", f"broken-{number}")
+            assert client.post(address, content=b"junk", headers=site.headers["a"]).status_code == 422
+    site.share()
+    assert [site.ship("vision", run, 1).status_code for run in "01"] == [200] * 2
+
+
 def test_a_project_without_a_limit_asks_the_engine_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(quotas.Quotas, "_read_others", lambda self: asked.append("others"))

@@ -279,9 +279,16 @@ class Gateway:
         return 200, await self._ends.get(project, run, fresh=True)
 
     async def _take(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
-        if self._quotas is not None:
-            is_new = not await self._ends.get(project, run)
-            await self._quotas.check(access, project, run, is_new=is_new)
+        if self._quotas is None:
+            return await self._take_some(request, access, project, run)
+        is_new = not await self._ends.get(project, run)
+        await self._quotas.check(access, project, run, is_new=is_new)
+        try:
+            return await self._take_some(request, access, project, run)
+        finally:
+            self._quotas.leave(project, run)
+
+    async def _take_some(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         announced = request.headers.get("content-length", "")
         size = min(int(announced), wire.MOST_BYTES) if announced.isdecimal() else wire.MOST_BYTES
         if self._arriving + size > MOST_ARRIVING:

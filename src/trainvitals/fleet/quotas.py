@@ -71,7 +71,7 @@ class Quotas:
         self._looked = float("-inf")
         self._looking = asyncio.Lock()
         self._begun: set[tuple[str, str]] = set()
-        """New runs that were let in and have nothing in the engine yet."""
+        """New runs of which the first request is being taken: they are not in the engine yet."""
         self._full: dict[tuple[str, str], float] = {}
         """Projects and tokens without room for another run, and when that was found."""
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class Quotas:
 
     async def check(self, access: Access, project: str, run: str, *, is_new: bool) -> None:
         """Whether more may be taken of this run; `is_new` if nothing of it is in the engine. Raises OverQuota and
-        EngineError."""
+        EngineError. Whatever becomes of the request, `leave` is called at its end."""
         self._turn_day()
         limits = self._tokens.find_limits(project)
         for limit, who, token in (
@@ -114,6 +114,9 @@ class Quotas:
             self._taken[taken] += size
             self._unwritten.add(taken)
         self._own[project, access.name] += size
+
+    def leave(self, project: str, run: str) -> None:
+        """The request is over: what was taken is in the engine, and counted there."""
         self._begun.discard((project, run))
 
     def _turn_day(self) -> None:
