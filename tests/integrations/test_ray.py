@@ -68,7 +68,7 @@ class Cluster:
             "example": self._start(str(EXAMPLE), "--steps", "5"),
         } | {
             name: self._start(f"{name.rstrip('2')}.py", self.address, str(folder / name / "runs"))
-            for name in ("train", "tune", "watched", "job", "job2")
+            for name in ("train", "tune", "watched", "job", "job2", "resize")
         }
         self.marker = folder / "nodes_are_measured"
         site, runs = make_site(folder / "site"), folder / "verl" / "runs"
@@ -209,6 +209,27 @@ def test_a_worker_that_raises_is_the_cause_of_the_end(cluster: Cluster) -> None:
     assert curve(run, "nested/count") == [(0, 3.0)]
 
 
+def test_a_training_that_is_resized_is_one_run_whose_workers_are_not_lost(cluster: Cluster) -> None:
+    def has_trained() -> bool:
+        runs = cluster.runs_of("resize", at_end=False)
+        return any(curve(run, "report/workers") for run in runs.values())
+
+    wait_until(has_trained, "the training with one worker")
+    node = cluster.tell("add elastic")
+    (run,) = cluster.runs_of("resize").values()
+    file = ended(run)
+    cluster.tell("remove elastic")  # another test counts the nodes
+    first, second = file.attempts
+    assert (file.status, first.status, second.status) == ("finished", "killed", "finished")
+    assert first.ended is not None and "ended by Ray" in str(first.cause)
+    (resized,) = named(run, "workers_resized")
+    assert "2 workers" in resized["message"] and "1 before" in resized["message"]
+    assert node in {worker["node_id"] for worker in resized["data"]["workers"]}
+    assert named(run, "rank_lost") == [] and named(run, "worker_failed") == []
+    steps = [step for step, _ in curve(run, "loss", rank=1)]
+    assert steps == [0, 1, 2], "the worker that has come logs as a rank of the same run"
+
+
 def test_the_example_has_a_run_of_two_ranks_and_one_of_the_cluster(cluster: Cluster) -> None:
     runs = cluster.runs_of("example")
     assert sorted(runs) == ["cluster", "example"]
@@ -274,9 +295,9 @@ def watched(cluster: Cluster) -> tuple[Path, list[Any]]:
     driver = cluster.driver("watched")
     printed = ast.literal_eval(cluster.answer(driver))
     (run,) = cluster.runs_of("watched", at_end=False).values()
-    node = cluster.tell("add")
+    node = cluster.tell("add late")
     wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_joined")), "the new node")
-    cluster.tell("remove")
+    cluster.tell("remove late")
     wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_lost")), "its loss")
     # With the driver ends what watches the cluster, and what was not done by then is never done.
     wait_until(

@@ -1,6 +1,7 @@
 """Holds a cluster of two nodes with pretended GPUs on this machine, for as long as its standard input is open.
 
-Prints its address, then obeys: `add` adds a node, `remove` removes it again; each is answered with the id of the node.
+Prints its address, then obeys: `add late` adds a node with one of the resource `late`, `remove late` removes it again;
+each is answered with the id of the node.
 """
 
 import inspect
@@ -15,7 +16,7 @@ from ray.cluster_utils import Cluster
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from waiting import free_port
+from waiting import PATIENCE, free_port
 
 STORE = 80_000_000
 
@@ -42,17 +43,20 @@ def announce_ports(start: Callable[..., Any]) -> Callable[..., Any]:
 def main(folder: str) -> None:
     services.start_raylet = announce_ports(services.start_raylet)
     head = {"num_cpus": 12, "include_dashboard": False, "temp_dir": folder, "object_store_memory": STORE}
-    head |= choose_ports()
+    head |= {"resources": {"elastic": 1}, **choose_ports()}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=4, num_gpus=4, object_store_memory=STORE, **choose_ports())
     print(f"answer: {cluster.address}", flush=True)
-    added = None
+    added: dict[str, Any] = {}
     for line in sys.stdin:
-        if line.strip() == "add":
-            added = cluster.add_node(num_cpus=1, resources={"late": 1}, object_store_memory=STORE, **choose_ports())
-        elif added is not None:
-            cluster.remove_node(added)
-        print(f"answer: {added.node_id if added is not None else ''}", flush=True)
+        command, resource = line.split()
+        if command == "add":
+            more = {"resources": {resource: 1}, "object_store_memory": STORE, **choose_ports()}
+            added[resource] = cluster.add_node(num_cpus=1, **more)
+        else:
+            cluster.remove_node(added[resource])
+            cluster.wait_for_nodes(timeout=PATIENCE)  # else it counts as alive for some seconds
+        print(f"answer: {added[resource].node_id}", flush=True)
     cluster.shutdown()
 
 
