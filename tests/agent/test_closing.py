@@ -13,9 +13,11 @@ from trainvitals.agent.liveness import EXIT_STATUS_SECONDS, WatchedRank
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_parts import RunParts
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration, new_registration
-from trainvitals.journal.documents.run import COMMAND
+from trainvitals.journal.documents.run import COMMAND, new_run
+from trainvitals.journal.encoding import format_time
 
 BEGAN = 1.0
 GONE = 2**22 + 7
@@ -29,7 +31,8 @@ class Ended:
         context = make_context(folder)
         self.ranks = Ranks()
         self.account = RunAccount(folder, 1)
-        self.closing = Closing(context, self.account, self.ranks, RunParts(context, 1, self.ranks))
+        self.parts = RunParts(context, 1, self.ranks)
+        self.closing = Closing(context, self.account, self.ranks, self.parts)
         self.command = replace(new_registration(folder, GONE, kind=COMMAND), host=context.host)
         self.join(self.command)
 
@@ -72,3 +75,17 @@ def test_ranks_of_other_runs_and_hosts_are_not_waited_for(ended: Ended) -> None:
     registrations.register(replace(ended.command, kind="training", run_id="other", folder="/elsewhere"))
     registrations.register(replace(ended.command, kind="training", host="another"))
     assert ended.closing.is_end_known(100.0)
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(59, False), (61, True)])
+def test_findings_are_kept_of_a_long_run_that_logged_little(
+    ended: Ended, monkeypatch: pytest.MonkeyPatch, seconds: int, kept: bool
+) -> None:
+    """One line per epoch, or a benchmark: the overview names its findings, so the list has to count them."""
+    folder = Path(ended.command.folder)
+    run = replace(new_run("r", kind="training", project="p", name="r", facts={}, pid=GONE), started=format_time(BEGAN))
+    run_folder.write_run(folder, run.end("finished", when=BEGAN + seconds))
+    asked: list[bool] = []
+    monkeypatch.setattr(ended.parts.seals, "request_last", lambda _, diagnose: asked.append(diagnose))
+    ended.closing.request_seals()
+    assert asked == [kept]

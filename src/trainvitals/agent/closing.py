@@ -21,8 +21,10 @@ JOIN_SECONDS = 30.0
 """How long the agent gets to read a registration; on a busy machine it may come late to it."""
 END_PATIENCE_SECONDS = 600.0
 DIAGNOSED_LINES = 100
-"""Lines of the lowest rank from which on findings are kept: most checks need as many, and a shorter run is diagnosed in
-no time by whoever looks at it."""
+"""Lines of the lowest rank from which on findings are kept: most checks of a curve need as many."""
+DIAGNOSED_SECONDS = 60.0
+"""The same of a run that logs once per epoch, or nothing: then its hardware can be judged. What is shorter is diagnosed
+in no time by whoever looks at it."""
 CATCH_UP_SECONDS = 0.5
 """How long, per tick, a listener that was added late is served once the run has ended."""
 
@@ -117,7 +119,8 @@ class Closing:
         """Seal what the run leaves, and have it diagnosed by the host that wrote its end."""
         lowest = self._ranks.lowest
         leads = any(self._account.is_led_by(rank.registration) for rank in self._ranks)
-        is_long = lowest is not None and lowest.progress.lines >= DIAGNOSED_LINES
+        has_curves = lowest is not None and lowest.progress.lines >= DIAGNOSED_LINES
+        is_long = has_curves or self._account.read_seconds() >= DIAGNOSED_SECONDS
         self._parts.seals.request_last(self._parts.is_ours, diagnose=leads and is_long)
 
     def finish(self) -> bool:

@@ -60,6 +60,12 @@ class RunAccount:
         """When this attempt ended, in seconds since 1970, once the training has written it."""
         return parse_time(self.file.ended) if self.has_ended else None
 
+    def read_seconds(self) -> float:
+        """How long this attempt took, as run.json has it now; 0 if that is not known."""
+        self.read()
+        began, ended = parse_time(self.file.started), self.end_time
+        return ended - began if began is not None and ended is not None else 0.0
+
     @property
     def has_exit_status(self) -> bool:
         """Whether `trainvitals run` wrote how the program ended, which it alone knows for certain."""
