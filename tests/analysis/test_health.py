@@ -35,6 +35,11 @@ def test_a_loss_that_is_nan_is_critical_without_any_rule() -> None:
     assert judge_health("running", "", [], {"train/loss": math.nan}).severity == "critical"
 
 
+def test_a_finished_run_whose_loss_is_nan_tells_its_alerts_and_findings_too() -> None:
+    found = judge_health("finished", "", [], {"loss": math.nan}, Fired(Counts(2), Counts(2)), Counts(1, 1))
+    assert found.reason == "loss is NaN, 2 critical alerts, 2 findings (1 critical)"
+
+
 def test_a_finished_run_is_finished_whatever_fired_before() -> None:
     assert judge_health("finished", "", [ALERT], {"loss": 0.1}).word == "finished"
 

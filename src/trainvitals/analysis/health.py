@@ -56,12 +56,10 @@ def judge_health(
         return Health(word, severity, (worst.message or worst.rule or "alert firing") + more, worst.advice)
     broken = sorted(name for name, value in latest.items() if "loss" in name and not math.isfinite(value))
     if broken:
-        return Health(
-            "critical",
-            "critical",
-            f"{broken[0]} is {'NaN' if math.isnan(latest[broken[0]]) else 'infinite'}",
-            _NOT_FINITE.advice,
-        )
+        reason = f"{broken[0]} is {'NaN' if math.isnan(latest[broken[0]]) else 'infinite'}"
+        if status == "finished":
+            reason = ", ".join(filter(None, (reason, format_problems(fired.ever, findings or Counts()))))
+        return Health("critical", "critical", reason, _NOT_FINITE.advice)
     if status == "finished":
         return _judge_finished(cause, fired, findings or Counts())
     return Health("healthy", "ok", "no active alerts, all ranks progressing" if latest else "no values logged yet")

@@ -84,7 +84,7 @@ class ListedRun:
 
     @property
     def problems(self) -> str:
-        """What is or was wrong beside the status and its cause: `loss is NaN`, `1 critical alert, 2 findings`."""
+        """What is or was wrong beside the status and its cause: `loss is NaN, 1 critical alert, 2 findings`."""
         health = self.health
         if health.severity != "ok" and health.word != self.info.status:
             return health.reason
