@@ -137,6 +137,23 @@ def test_a_spike_is_told_with_its_step_and_recovery() -> None:
     assert "recovered" in found.evidence[1]
 
 
+def test_a_spike_that_never_comes_down_has_not_recovered() -> None:
+    """The usual level comes up to it, which is no recovery."""
+    step = np.arange(600)
+    values = 2 * np.exp(-step / 200) + np.random.default_rng(1).normal(0, 0.02, 600)
+    values[300:] += np.exp((step[300:] - 300) / 25)
+    found = find(with_curves(loss=by_step(values)), "loss.spike")
+    assert "has not recovered" in found.evidence
+    assert "at step" not in found.evidence[0], "the step where it begins is not that of its highest value"
+
+
+def test_a_loss_many_times_as_high_is_told_as_a_ratio() -> None:
+    values = LOSS.copy()
+    values[2000:] *= 300
+    found = find(with_curves(loss=by_step(values)), "loss.divergence")
+    assert found.evidence[0].endswith("x)") and "%" not in found.evidence[0]
+
+
 @pytest.mark.parametrize(("values_each", "severity"), [(1, "info"), (2, "warning")])
 def test_many_spikes_are_unstable_if_the_next_values_show_them_too(values_each: int, severity: str) -> None:
     values = LOSS.copy()

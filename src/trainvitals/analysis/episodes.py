@@ -74,13 +74,15 @@ def find_spikes(curve: Curve, deviations: float) -> list[Episode]:
     found = []
     for group in np.split(high, np.flatnonzero(np.diff(high) > 20) + 1):
         first, last = int(group[0]), int(group[-1])
-        after = int(np.searchsorted(calm, last))
         peak = first + int(y[first : last + 1].argmax())
+        # Where values stay high the usual level comes up to them in the end: that is no recovery.
+        low = (level[first] + y[peak]) / 2
+        after = next((at for at in calm[np.searchsorted(calm, last) :] if y[at] < low), None)
         found.append(
             Episode(
                 int(x[first]),
                 int(x[first]),
-                int(x[calm[after]]) if after < len(calm) else None,
+                int(x[after]) if after is not None else None,
                 float(level[first]),
                 float(y[peak]),
                 float(height[group].max()),

@@ -12,7 +12,7 @@ from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, 
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
-from trainvitals.analysis.wording import count_of, percent, show
+from trainvitals.analysis.wording import count_of, growth, percent, show
 from trainvitals.conditions import Conditions, Severity
 from trainvitals.episodes import Episode
 
@@ -85,8 +85,9 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
     lasting = next((episode for episode in reversed(episodes) if episode.until is None), None)
     shown = lasting or max(episodes, key=lambda episode: episode.deviations)
     rise = (shown.after - shown.before) / abs(shown.before) if shown.before else float("inf")
-    percents = "+" + percent(rise) if shown.before else "from zero"
-    evidence = [f"median: best {show(shown.before)} before it, {show(shown.after)} in it ({percents})"]
+    grown = growth(shown.before, shown.after) if shown.before else ""
+    told = "from zero" if not grown else grown if grown.endswith("x") else f"+{grown}"
+    evidence = [f"median: best {show(shown.before)} before it, {show(shown.after)} in it ({told})"]
     if len(episodes) > 1:
         evidence.append(f"{len(episodes)} times; at steps {_steps_of(episodes)}")
     rate = measured.training.get("learning_rate")
@@ -95,7 +96,8 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
         evidence.append(f"learning rate when it began: {show(rate.finite().y[place])}")
     if lasting is None:
         severity: Severity = "info"
-        title = f"The loss rose by {percent(rise)} at about step {shown.since:,} and recovered at step {shown.until:,}"
+        rose = f"rose {grown}" if grown else "rose"
+        title = f"The loss {rose} at about step {shown.since:,} and recovered at step {shown.until:,}"
     else:
         severity = "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning"
         title = f"The loss has been rising since about step {shown.since:,} without recovering"
@@ -143,8 +145,7 @@ def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Cond
     worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
     recovered = [episode.until - episode.since for episode in episodes if episode.until is not None]
     evidence = [
-        f"max {show(worst.after)} at step {worst.since:,}, {worst.deviations:,.0f} robust deviations above the median "
-        f"{show(worst.before)}",
+        f"max {show(worst.after)}, {worst.deviations:,.0f} robust deviations above the median {show(worst.before)}",
         f"recovered within {count_of(max(recovered), 'step')}"
         if len(recovered) == len(episodes)
         else "has not recovered"

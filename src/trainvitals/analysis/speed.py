@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trainvitals.analysis.episodes import find_shifts, stride_of
 from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, scale_of
-from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
+from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
 from trainvitals.episodes import Episode
 from trainvitals.journal.identity import Participant
@@ -35,8 +35,6 @@ SLOW_IN_A_ROW = 5
 """Steps in a row that a rank is slow, after which it is named."""
 MAX_OVER = 2
 """Slowdowns that are over, the newest of which are told."""
-CLEARER_AS_RATIO = 3.0
-"""Times as slow from which a share of hundreds of percent is hard to read."""
 REGULAR = 0.3
 """Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
 START = 10
@@ -271,7 +269,7 @@ def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Fin
 
 def _describe_slowdown(episode: Episode, conditions: Conditions) -> Finding:
     ratio = episode.after / episode.before
-    slower = f"{ratio:.3g}x slower" if ratio >= CLEARER_AS_RATIO else f"{percent(ratio - 1)} slower"
+    slower = f"{growth(episode.before, episode.after)} slower"
     evidence = [f"median step: {seconds_of(episode.before)} before, {seconds_of(episode.after)} after"]
     if episode.until is None:
         evidence.append(f"cost: {span(86_400 * (1 - 1 / ratio))} per day")

@@ -24,6 +24,18 @@ def percent(share: float, decimals: int | None = None) -> str:
     return f"{value:,.{digits}f} %"
 
 
+CLEARER_AS_RATIO = 3.0
+"""Times as much from which a share of hundreds of percent is hard to read."""
+
+
+def growth(before: float, after: float) -> str:
+    """By how much it is more: `45 %`, but `24x`."""
+    ratio = after / before if before > 0 else 0.0
+    if ratio >= CLEARER_AS_RATIO:
+        return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.3g}x"
+    return percent((after - before) / abs(before))
+
+
 def count_of(count: int, word: str, plural: str = "") -> str:
     """`1 spike`, `3 spikes`, `2 processes`."""
     return f"{count:,} {word if count == 1 else plural or f'{word}s'}"
