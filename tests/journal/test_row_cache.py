@@ -134,6 +134,17 @@ def test_a_key_depends_on_the_other_runs(root: Path) -> None:
     assert sorted(row["key"] for row in rows_with_cache(FolderRuns(root))) == ["a~same", "b~same"]
 
 
+def test_a_kept_run_that_lost_its_document_is_left_out(root: Path) -> None:
+    (make_run(root, "one", lr=1) / "file").write_text("")
+    folder = make_run(root, "two", lr=1)
+    for name in ("one", "two"):
+        end(root / "p" / name)
+    settle(root)
+    assert len(rows_with_cache(FolderRuns(root))) == 2
+    (folder / "run.json").unlink()
+    assert [row["key"] for row in rows_with_cache(FolderRuns(root))] == ["one"]
+
+
 def truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-7])
 

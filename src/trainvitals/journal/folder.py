@@ -301,16 +301,22 @@ def list_folders(root: Path) -> list[Path]:
 
 
 def list_places(
-    root: Path, *, may_follow: Asking[bool] | None = None, find_created: Asking[str | None] | None = None
+    root: Path,
+    *,
+    may_follow: Asking[bool] | None = None,
+    find_created: Asking[str | None] | None = None,
+    is_known: Asking[bool] = lambda place: False,
 ) -> list[str]:
     """The same as text: of ten thousand, a Path each takes longer than finding them. `may_follow` says of a link
-    whether it counts, and `find_created` when a run was created if that is known without reading it."""
+    whether it counts, `find_created` when a run was created if that is known without reading it, and `is_known`
+    whether there is a run without a look at its folder."""
     found = []
     for place in _subfolders(root, may_follow):
-        if _has_run(place, may_follow):
+        if is_known(place) or has_run(place, may_follow):
             found.append(place)
         else:
-            found.extend(inner for inner in _subfolders(place, may_follow) if _has_run(inner, may_follow))
+            inside = _subfolders(place, may_follow)
+            found.extend(inner for inner in inside if is_known(inner) or has_run(inner, may_follow))
     return _sort_by_age(found, find_created)
 
 
@@ -319,7 +325,8 @@ def name_of(place: str) -> str:
     return place.rpartition(os.sep)[2]
 
 
-def _has_run(place: str, may_follow: Asking[bool] | None) -> bool:
+def has_run(place: str, may_follow: Asking[bool] | None = None) -> bool:
+    """Whether this folder is a run's."""
     file = f"{place}{os.sep}{layout.RUN_FILE}"
     try:
         if not stat.S_ISLNK(os.lstat(file).st_mode):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.row_cache import MakeRow, Row, cache_of_folder
+from trainvitals.journal.row_cache import Made, MakeRow, Row, cache_of_folder
 
 if TYPE_CHECKING:  # which a list of runs does not wait for
     from trainvitals.journal.contracts import AlertTally, RunRef
@@ -41,10 +41,13 @@ class FolderRuns:
 
     def list_keys(self) -> list[str]:
         """Every run, oldest first."""
-        may_follow = None
         if self._inside_only:
             may_follow = functools.partial(_leads_inside, root=self.root.resolve())
-        places = run_folder.list_places(self.root, may_follow=may_follow, find_created=self._rows.find_created)
+            places = run_folder.list_places(self.root, may_follow=may_follow, find_created=self._rows.find_created)
+        else:
+            places = run_folder.list_places(
+                self.root, find_created=self._rows.find_created, is_known=self._rows.has_kept
+            )
         found: dict[str, list[str]] = {}
         for place in places:
             found.setdefault(run_folder.name_of(place), []).append(place)
@@ -101,7 +104,15 @@ class FolderRuns:
 
     def recall(self, key: str, make: MakeRow) -> Row:
         """What `make` gives, as JSON has it. It is not asked again for an ended run that did not change."""
-        return self._rows.recall(self._place(key), make)
+        place = self._place(key)
+
+        def make_existing() -> Made:
+            # It was listed because its row is kept, and may have lost its run.json since.
+            if not run_folder.has_run(place):
+                raise RunNotFound(f"no run in {place}", hint="list them: trainvitals runs")
+            return make()
+
+        return self._rows.recall(place, make_existing)
 
     def has_folder(self, project: str) -> bool:
         """Whether runs of this project are known to be there without any of them being read. False says nothing."""

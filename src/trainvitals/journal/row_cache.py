@@ -23,9 +23,9 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, spell_all
 
-FORMAT = 4
+FORMAT = 5
 """To be raised with every change of what a row has, or says."""
-SHAPE = "b91d1c6a5fabaafe"
+SHAPE = "6bd05204fece6d75"
 """A fingerprint of what rows had and said when it was raised last; tests/journal/test_row_cache.py makes it."""
 MOST_BYTES = 256 << 20
 """Of the file; what goes beyond is read from the runs each time."""
@@ -101,16 +101,23 @@ class RowCache:
             self._changed = True
         return entry.row
 
+    def has_kept(self, place: str) -> bool:
+        """Whether a row of this folder is kept, be it right or not."""
+        return self._name(place) in self._load_once()
+
     def find_created(self, place: str) -> str | None:
         """When the run in this folder was created, if its row is kept and did not change."""
         known = self._find(place)
         return known.created if known is not None else None
 
     def _find(self, place: str) -> _Entry | None:
+        known = self._load_once().get(self._name(place))
+        return known if known is not None and self._stamps.stamp(place, known.files) == known.stamp else None
+
+    def _load_once(self) -> dict[str, _Entry]:
         if not self._loaded:
             self._entries, self._loaded = self._load(), True
-        known = self._entries.get(self._name(place))
-        return known if known is not None and self._stamps.stamp(place, known.files) == known.stamp else None
+        return self._entries
 
     def save(self, places: Iterable[str]) -> None:
         """Write what is new, without the runs whose folders are no longer among these."""
