@@ -209,7 +209,9 @@ def test_show_tells_what_the_run_came_to(machine: Any, make_run: Callable[..., P
         for place in range(101)
     ]  # fmt: skip
     events = [{"event": "source_trouble", "severity": "warning", "message": "GPU 0 was late"}]
-    folder = make_run("shown", gpus=gpus, events=events, config={"lr": 0.1}, command="python train.py", notes="try")
+    config = {"lr": 0.1, "model": {"width": 64}}
+    notes = "try\n\n- warmup"
+    folder = make_run("shown", gpus=gpus, events=events, config=config, command="python train.py", notes=notes)
     (folder / "console.rank0.log").write_text("".join(f"epoch {number}\n" for number in range(9)) + " 10%\r 20%\n")
     text = machine.run("runs", "show", "shown").stdout
     assert "finished  last step 99  1 min 40 s" in text
@@ -220,7 +222,8 @@ def test_show_tells_what_the_run_came_to(machine: Any, make_run: Callable[..., P
     assert "1 kWh" in text
     assert "1 warning; newest: GPU 0 was late" in text
     assert "python train.py" in text
-    assert "lr = 0.1" in text
+    assert "lr = 0.1\n            model.width = 64\n" in text
+    assert "notes     try\n            - warmup\n" in text
     assert "printed   epoch 5\n" in text
     assert text.endswith("epoch 8\n             20%\n")
 

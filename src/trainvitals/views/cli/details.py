@@ -11,6 +11,7 @@ from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
+from trainvitals.journal.flat_config import flatten
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import RunSummary
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # a summary needs no numpy
 
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
+MAX_NOTES = 12
 TAIL_BYTES = 64 << 10
 _SHORT = {"Slurm job": "slurm", "Slurm nodes": "nodes", "Kubernetes node": "node", "pod labels": "labels"}
 """Titles of what a scheduler knows, as wide as the others here."""
@@ -124,7 +126,7 @@ def draw_details(
         lines.append(("started", quantities.format_clock(started)))
     for key, text in (
         ("tags", ", ".join(map(one_line, run.tags))),
-        ("notes", one_line(run.notes)),
+        *_notes(run.notes),
         ("command", one_line(run.command or "")),
         ("host", one_line(run.host_name)),
         *((_SHORT.get(title, title.lower()), one_line(text)) for title, text in run.placed.facts()),
@@ -135,7 +137,7 @@ def draw_details(
         lines += [(key, text)] if text else []
     if len(run.attempts) > 1:
         lines.append(("attempts", ", ".join(map(_attempt, run.attempts))))
-    config = run.config
+    config = flatten(run.config or {})
     if config:
         items = [f"{one_line(key)} = {one_line(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
         more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
@@ -176,6 +178,13 @@ def _printed(reader: Reader) -> list[str]:
     files = [file for file in reader.texts("console") if ".older." not in file.name][:1]
     found = [reader.read_text("console", file.name, TAIL_BYTES).text for file in files]
     return [one_line(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
+
+
+def _notes(text: str) -> list[tuple[str, str]]:
+    """Line by line, for they may have paragraphs and lists."""
+    lines = [one_line(line) for line in text.splitlines() if line.strip()]
+    more = [f"and {len(lines) - MAX_NOTES} more lines"] if len(lines) > MAX_NOTES else []
+    return [("notes" if place == 0 else "", line) for place, line in enumerate(lines[:MAX_NOTES] + more)]
 
 
 def _attempt(attempt: Attempt) -> str:
