@@ -24,8 +24,8 @@ def test_a_metric_is_found_under_its_own_name_first_then_by_its_aliases() -> Non
 
 
 def test_a_short_name_has_no_unit_and_spells_acronyms_as_people_do() -> None:
-    names = ["cpu_usage_percent", "pss_mb", "disk_read_iops", "pcie_rx_mb_s", "batch_time", "loss"]
-    shown = ["CPU usage", "PSS", "disk read IOPS", "PCIe RX", "batch", "loss"]
+    names = ["cpu_usage_percent", "pss_mb", "disk_read_iops", "pcie_rx_mb_s", "batch_time", "loss", "actor/pg_loss"]
+    shown = ["CPU usage", "PSS", "disk read IOPS", "PCIe RX", "batch", "loss", "actor/pg_loss"]
     assert [catalog.short_name(name) for name in names] == shown
     assert [catalog.title_name(name) for name in ("watch_time", "host_memory_mb")] == ["watch time", "host memory"]
 

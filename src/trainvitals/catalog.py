@@ -588,7 +588,9 @@ _SPELLED |= {word: word.upper() for word in ("cpu", "gpu", "io", "iops", "rss", 
 
 
 def short_name(name: str) -> str:
-    """As a legend has it, without the unit: `CPU usage` for `cpu_usage_percent`."""
+    """As a legend has it, without the unit: `CPU usage` for `cpu_usage_percent`. A name in parts is the user's own."""
+    if "/" in name:
+        return name
     return " ".join(_SPELLED.get(word, word) for word in _UNIT_ENDING.sub("", name).split("_"))
 
 

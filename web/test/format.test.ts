@@ -67,3 +67,9 @@ test("ticks that would look alike are written in full, with their unit", () => {
   assert.deepEqual(labelTicks([24394.25, null, 24394.5], "MB", true), ["24,394.25 MB", "", "24,394.5 MB"]);
   assert.deepEqual(labelTicks([1000001, 1000002], "", false), ["1,000,001", "1,000,002"]);
 });
+
+test("no tick is labeled with another number", () => {
+  assert.deepEqual(labelTicks([0, 0.25, 0.5, 0.75, 1], "%", true), ["0 %", "0.25 %", "0.5 %", "0.75 %", "1 %"]);
+  assert.deepEqual(labelTicks([0, 20, 40], "%", true), ["0 %", "20 %", "40 %"]);
+  assert.deepEqual(labelTicks([37.5, 40, 42.5], "°C", true), ["37.5 °C", "40 °C", "42.5 °C"]);
+});

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Metric, Panel, Row, Runs, Series } from "../src/data/types.ts";
-import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
+import { byDevice, findSpelling, groupByPrefix, inOrder, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, setLog, withQuery } from "../src/logic/route.ts";
 import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
 import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, sortRows } from "../src/logic/table.ts";
@@ -123,6 +123,7 @@ test("names are grouped by prefix and searched by words or expression", () => {
   const many = ["block_0/norm", "aux/x", "val/loss", "train/loss", "block_10/norm", "lr"];
   assert.deepEqual(groupByPrefix(many).map((group) => group.name), ["", "train", "val", "aux", "block_*"]);
   assert.deepEqual(groupByPrefix(many).at(-1)!.metrics, ["block_0/norm", "block_10/norm"]);
+  assert.deepEqual(["b_10", "b_2", "a"].sort(inOrder), ["a", "b_2", "b_10"]);
   assert.deepEqual(groupByPrefix(["__proto__", "constructor/x"]).length, 2);
 });
 

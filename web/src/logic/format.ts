@@ -92,13 +92,15 @@ export function formatValue(value: Value | undefined, unit = ""): string {
   }
 }
 
-// Ticks of an axis. Where rounding would give two of them the same label, they are written in full.
+// Ticks of an axis. Where rounding would give two of them the same label, or a label that is not the tick, they are
+// written in full.
 export function labelTicks(ticks: (number | null | undefined)[], unit: string, withUnit: boolean): string[] {
   const some = ticks.filter((tick) => tick !== null && tick !== undefined);
   const short = withUnit ? (tick: number) => formatValue(tick, unit) : formatShort;
   let label = short;
-  if (new Set(some.map(short)).size < some.length) {
-    const step = Math.min(...some.slice(1).map((tick, at) => Math.abs(tick - some[at])).filter(Boolean));
+  const step = Math.min(...some.slice(1).map((tick, at) => Math.abs(tick - some[at])).filter(Boolean));
+  const isOff = (tick: number) => short(tick).endsWith(` ${unit}`) && Math.abs(Number(short(tick).slice(0, -unit.length - 1)) - tick) > step / 100;
+  if (new Set(some.map(short)).size < some.length || some.some(isOff)) {
     const digits = Math.min(Math.max(Math.ceil(-Math.log10(step) - 1e-9) + 1, 0), 12);
     label = (tick) => tick.toLocaleString("en-US", { maximumFractionDigits: digits }) + (withUnit ? ` ${unit}` : "");
   }

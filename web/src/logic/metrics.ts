@@ -7,6 +7,9 @@ export interface Group {
   metrics: string[];
 }
 
+// block_2 before block_10.
+export const inOrder = new Intl.Collator("en", { numeric: true }).compare;
+
 // "val/loss" belongs to "val", "block_3/norm" with the other blocks to "block_*"; a name without a slash to the first
 // group. Layers have a separate chart.
 export function groupByPrefix(names: string[], skip: ReadonlySet<string> = new Set()): Group[] {
@@ -105,8 +108,9 @@ export function byDevice(a: { labels: Labels }, b: { labels: Labels }): number {
 
 const SPELLED = new Map([["pcie", "PCIe"], ["nvlink", "NVLink"], ...["cpu", "gpu", "io", "iops", "rss", "pss", "ecc", "rx", "tx", "sm", "kl"].map((word) => [word, word.toUpperCase()] as const)]);
 
-// As a legend has it, without the unit; the same as `short_name` in catalog.py.
+// As a legend has it, without the unit; a name in parts is the user's own. The same as `short_name` in catalog.py.
 export function shortName(name: string): string {
+  if (name.includes("/")) return name;
   const words = name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").split("_");
   return words.map((word) => SPELLED.get(word) ?? word).join(" ");
 }

@@ -29,7 +29,7 @@ export function Alerts() {
   if (!answer) return <Loading />;
   if (!answer.total && !answer.firing.length) {
     return (
-      <Empty title="No alerts so far">
+      <Empty title={run.value!.live ? "No alerts so far" : "No alerts"}>
         <p>Rules for hardware, loss, gradients and stalls are checked while the run is active. List them with <code>trainvitals alerts list</code>.</p>
       </Empty>
     );

@@ -132,7 +132,7 @@ function Matrix({ answer, titles, keys }: { answer: Comparison; titles: string[]
   return (
     <Section
       title="Runs"
-      note={`compared with ${titles[0]}; ★ best value`}
+      note={`compared with ${titles[0]}; ★ best value of all runs`}
       actions={hidden > 0 && <button type="button" onClick={() => setQuery({ metrics: all ? undefined : "all" }, true)}>{all ? "main metrics" : `all ${answer.metrics.length} metrics`}</button>}
     >
       <Table
@@ -177,29 +177,38 @@ interface MatrixCell {
   value: Value;
   last: Value;
   verdict: Comparison["verdicts"][number] | undefined;
-  best: boolean;
+  // What it was compared with, where the baseline's row shows another value.
+  against: Value;
+  // Its best, if no other run came as far.
+  extreme: Value;
 }
 
 function readCell(answer: Comparison, run: number, name: string): MatrixCell {
   const metric = answer.metrics.find((item) => item.name === name);
   const last = metric?.values[run]?.last ?? null;
   const verdict = answer.verdicts.find((item) => item.run === run && item.metric === name);
-  const compared = run === 0 ? answer.verdicts.find((item) => item.metric === name)?.baseline : verdict?.value;
-  return { metric, value: compared ?? last, last, verdict, best: metric?.best === run };
+  // The baseline is compared with each run over the steps that both have, and may have been elsewhere there.
+  const bases = new Set(answer.verdicts.filter((item) => item.metric === name).map((item) => item.baseline ?? null));
+  const base = bases.size === 1 ? [...bases][0] : null;
+  const compared = run === 0 ? base : verdict?.value;
+  const against = verdict && verdict.baseline !== base ? (verdict.baseline ?? null) : null;
+  const extreme = metric && metric.best === run ? (metric.better === "lower" ? metric.values[run]?.low : metric.values[run]?.high) ?? null : null;
+  return { metric, value: compared ?? last, last, verdict, against, extreme };
 }
 
-function drawCell({ metric, value, last, verdict, best }: MatrixCell) {
+function drawCell({ metric, value, last, verdict, against, extreme }: MatrixCell) {
   const unit = metric?.unit ?? "";
   const confidence = verdict ? formatConfidence(verdict.confidence) : "";
   const sure = verdict && confidence && (verdict.word === "uncertain" ? `only ${confidence} confidence` : `${confidence} confidence`);
   return {
     show: (
       <>
-        {formatValue(value, unit)}{best && " ★"}
-        {verdict && <span class={`below verdict ${verdict.word}`}>{verdict.change === null ? verdict.word : formatChange(verdict.change)}{verdict.word === "uncertain" && "?"}</span>}
+        {formatValue(value, unit)}
+        {verdict && <span class={`below verdict ${verdict.word}`}>{verdict.change === null ? verdict.word : `${formatChange(verdict.change)}${verdict.word === "uncertain" ? "?" : ""}`}</span>}
+        {against !== null && <span class="below dim">against {formatValue(against, unit)}</span>}
+        {extreme !== null && <span class="below best">★ {formatValue(extreme, unit)}</span>}
       </>
     ),
-    class: best ? "best" : "",
     hint: [verdict && [verdict.word, sure, verdict.reason].filter(Boolean).join("; "), last !== value && `last value ${formatValue(last, unit)}`].filter(Boolean).join("\n"),
   };
 }

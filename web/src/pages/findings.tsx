@@ -40,7 +40,7 @@ export function Findings() {
   if (!found) return <Loading />;
   return (
     <>
-      <Section title="Findings" note={found.from_step === null ? `${found.findings.length || ""}` : `from step ${found.from_step.toLocaleString("en-US")} on`}>
+      <Section title="Findings" note={found.from_step === null ? countFindings(found.findings) : `from step ${found.from_step.toLocaleString("en-US")} on`}>
         {found.findings.length ? <FindingList findings={found.findings} runKey={known.key} /> : (
           <Empty title={found.fine.length ? "No problems found" : "Not enough data yet"}><p>{formatCount(found.fine.length, "check")} passed, {found.not_judged.length} skipped (missing data).</p></Empty>
         )}
@@ -84,6 +84,13 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
 }
 
 // A cause that is not among those shown is named by its rule.
+// Lists and the status count what is wrong; what is only information is beside it.
+function countFindings(findings: Finding[]): string {
+  const wrong = findings.filter((item) => item.severity !== "info").length;
+  const more = findings.length - wrong;
+  return [wrong || "", more && `${more} info`].filter(Boolean).join(", ");
+}
+
 function titleOf(rule: string, findings: Finding[]): string {
   return findings.find((item) => item.rule === rule)?.title ?? rule;
 }
@@ -100,7 +107,7 @@ export function TopFindings({ known }: { known: Run }) {
   const worth = (found?.findings ?? []).filter((item) => item.severity !== "info");
   if (!worth.length) return null;
   return (
-    <Section title="Findings" note={`${found!.findings.length}`} actions={<Link to={runRoute(known.key, "findings")}>all findings</Link>}>
+    <Section title="Findings" note={countFindings(found!.findings)} actions={<Link to={runRoute(known.key, "findings")}>all findings</Link>}>
       <FindingList findings={worth.slice(0, 3)} runKey={known.key} />
     </Section>
   );

@@ -96,7 +96,7 @@ function costNote(cost: Cost): string {
 
 function short(value: Value): string {
   const number = toNumber(value);
-  return number !== null && Number.isFinite(number) ? formatShort(number) : formatValue(value);
+  return number !== null && Number.isFinite(number) && Math.abs(number) >= 1e6 ? formatShort(number) : formatValue(value);
 }
 
 const SHOWN_JOBS = ["Slurm job", "PBS job", "LSF job", "Ray job", "pod"];
@@ -116,9 +116,10 @@ function Facts({ known }: { known: Run }) {
   const rate = metric("learning_rate");
   const epoch = metric("epoch");
   const total = known.progress.total_steps;
+  const isTraining = known.kind !== "benchmark"; // whose rounds are no steps
   return (
     <div class="facts">
-      <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />
+      {isTraining && <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />}
       {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `min ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
       {validation && <Fact title="validation loss" value={formatValue(validation.last)} note={validation.low !== null ? `min ${formatValue(validation.low)}` : undefined} tone={typeof validation.last === "string" ? "critical" : ""} />}
       {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`max ${formatValue(accuracy.high)}`} />}
@@ -127,15 +128,15 @@ function Facts({ known }: { known: Run }) {
       {rate && <Fact title="learning rate" value={formatValue(rate.last)} />}
       {samples && <Fact title="samples / s" value={short(samples.last)} note={`max ${short(samples.high)}`} />}
       {tokens && <Fact title="tokens / s" value={short(tokens.last)} note={`max ${short(tokens.high)}`} />}
-      <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
+      {isTraining && <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />}
       <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.attempt > 1 ? `in ${known.attempt} attempts` : known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.job_facts.filter(([title]) => SHOWN_JOBS.includes(title)).map(([title, text]) => {
         const [value, ...note] = text.split(", ");
         return <Fact key={title} title={title} value={value} note={note.join(", ") || undefined} />;
       })}
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
-      {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={costNote(known.cost)} />}
-      {known.co2_kg !== null && <Fact title="CO₂ so far" value={`${formatValue(known.co2_kg)} kg`} note="of the GPUs' energy" />}
+      {known.cost && <Fact title={known.live ? "cost so far" : "cost"} value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={costNote(known.cost)} />}
+      {known.co2_kg !== null && <Fact title={known.live ? "CO₂ so far" : "CO₂"} value={`${formatValue(known.co2_kg)} kg`} note="of the GPUs' energy" />}
       {known.damage.torn + known.damage.foreign > 0 && (
         <Fact title="unreadable lines" value={known.damage.torn + known.damage.foreign} note="in the run folder" tone="warning" />
       )}

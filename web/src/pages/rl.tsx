@@ -1,6 +1,6 @@
 // How a policy learns from its own responses, and where the time of a step goes.
 import { panels, run, setQuery, usePageRoute } from "../data/page.ts";
-import { formatClock, formatPercent, formatShort, formatValue, toNumber } from "../logic/format.ts";
+import { formatClock, formatPercent, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart, spelling } from "../ui/panel.tsx";
@@ -60,7 +60,6 @@ function Facts() {
   const entropy = metric("rl_entropy");
   const kl = metric("rl_kl");
   const length = metric("rl_response_length");
-  const tokens = toNumber(length?.last ?? null);
   return (
     <div class="facts">
       {busy && <Fact title="phase" value={busy.phase!} note={`since ${formatClock(busy.phase_since, true)}`} />}
@@ -68,7 +67,7 @@ function Facts() {
       {validation && <Fact title="validation" value={formatValue(validation.last)} note={`max ${formatValue(validation.high)}`} />}
       {entropy && <Fact title="entropy" value={formatValue(entropy.last)} note={`max ${formatValue(entropy.high)}`} />}
       {kl && <Fact title="KL" value={formatValue(kl.last)} note={`max ${formatValue(kl.high)}`} />}
-      {length && <Fact title="response length" value={tokens === null ? "–" : formatShort(tokens)} note={`max ${formatValue(length.high)}`} />}
+      {length && <Fact title="response length" value={formatValue(length.last)} note={`max ${formatValue(length.high)}`} />}
       {metric("rl_truncated") && <Fact title="truncated" value={share("rl_truncated")} />}
       {metric("rl_dead_groups") && <Fact title="dead groups" value={share("rl_dead_groups")} />}
     </div>

@@ -5,7 +5,7 @@ import { whole as printed } from "../data/store.ts";
 import type { Layers, Panel } from "../data/types.ts";
 import { changeView, keptView } from "../data/view.ts";
 import { formatCount } from "../logic/format.ts";
-import { groupByPrefix, search } from "../logic/metrics.ts";
+import { groupByPrefix, inOrder, search } from "../logic/metrics.ts";
 import { axisNames, moveEarlier, withName } from "../logic/own_panels.ts";
 import { first } from "../logic/route.ts";
 import { Heatmap } from "../ui/heatmap.tsx";
@@ -42,7 +42,7 @@ export function Training() {
   const whole = new Map(declared.filter((panel) => panel.group !== "rl" && isWhole(namesOf(panel))).map((panel) => [namesOf(panel)[0], panel]));
   const drawn = new Set([...rl, ...whole.values()].flatMap((panel) => namesOf(panel)));
   const usual = declared.flatMap((panel) => namesOf(panel)).filter((name) => found.has(name));
-  const alone = [...new Set([...usual, ...found])].filter((name) => !drawn.has(name) && name !== "step");
+  const alone = [...new Set([...usual, ...[...found].sort(inOrder)])].filter((name) => !drawn.has(name) && name !== "step");
   const groups = groupByPrefix([...whole.keys(), ...alone], HIDDEN);
   const metricAxes = axisNames(names, HIDDEN);
   const axes: (readonly [string, string])[] = [...AXES, ...metricAxes.map((name) => [name, name] as const)];

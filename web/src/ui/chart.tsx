@@ -154,12 +154,16 @@ export function captionOf(axis: string, unit: string): string {
   return unit && !SHORT_UNITS.has(unit) ? `${unit} ${over}` : over;
 }
 
-// Round numbers of bytes are powers of two.
+// Round numbers of bytes are powers of two, from one byte on.
 export function tickSteps(unit: string): number[] | null {
   if (unit !== "MB" && unit !== "MB/s") return null;
-  const nice = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-  const small = [0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0001].reverse();
-  return [...small, 0.5, ...[0, 1, 2].flatMap((power) => nice.map((step) => step * 1024 ** power))];
+  return Array.from({ length: 50 }, (_, power) => 2 ** (power - 20));
+}
+
+// uPlot itself rounds steps that it does not know to whole numbers.
+export function splitEvenly(_: uPlot, __: number, low: number, high: number, step: number): number[] {
+  const start = Math.ceil(low / step);
+  return Array.from({ length: Math.max(Math.floor(high / step) - start + 1, 0) }, (_, at) => (start + at) * step);
 }
 
 export function Chart(props: ChartProps) {
@@ -236,7 +240,7 @@ export function Chart(props: ChartProps) {
       },
       axes: [
         { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
-        { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
+        { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps, splits: splitEvenly }) },
       ],
       series: [
         {},

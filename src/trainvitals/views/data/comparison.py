@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainvitals import catalog
 from trainvitals.analysis.comparison import DENSE, XY, compare_configs, compare_metric, group_seeds, last_stretch
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal.contracts import Reader, Series
@@ -72,12 +73,16 @@ def describe_comparison(
     }
 
 
+_LOSS = catalog.find("training", "loss")
+_LOSSES = {"loss", *(_LOSS.aliases if _LOSS is not None else ())}
+
+
 def decisive(names: Sequence[str]) -> list[str]:
     """The metrics worth comparing first: those that show which run is better."""
 
     def order(name: str) -> tuple[bool, bool, bool, bool]:
         is_time = name.endswith("_time")
-        return name != "loss", is_time, better(name) is None, "val" not in name
+        return name not in _LOSSES, is_time, better(name) is None, "val" not in name
 
     ranked = sorted(
         (name for name in names if name.partition("/")[0] not in LAYER_MEASURES or "/" not in name), key=order
