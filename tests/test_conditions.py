@@ -186,7 +186,7 @@ def test_the_rule_sees_it(places: Places) -> None:
     _, usual, changed = places
     assert "firing" not in trainvitals(usual, "alerts", "replay", "warm")
     fired = trainvitals(changed, "alerts", "replay", "warm")
-    assert re.search(r"firing +gpu_temperature_high .*limit 55", fired)
+    assert re.search(r"firing +gpu_temperature_high .*above 55", fired)
     assert re.search(r"firing +loss_diverging ", fired)
 
 

@@ -49,6 +49,7 @@ test("spans and changes read as words", () => {
 
 test("marks of a time axis are in 24 hours, with the day where it changes", () => {
   const midnight = new Date(2026, 0, 31, 23, 30).getTime() / 1000;
+  assert.match(formatTimes([1_800_000_010])[0], /^\d\d:\d\d:10$/, "a mark alone is where it says");
   const marks = formatTimes([midnight, midnight + 1800, midnight + 3600]);
   assert.equal(marks[0], "23:30");
   assert.match(marks[1], /Feb/);

@@ -23,7 +23,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         live=LiveRule(
             "gpu[*].temperature_celsius > $gpu_temperature_celsius",
-            "GPU {gpu_index} is at {temperature_celsius:.0f} °C (limit {threshold:g} °C)",
+            "GPU {gpu_index} is at {temperature_celsius:.0f} °C (warning above {threshold:g} °C)",
             wait="30s",
             clear="gpu[*].temperature_celsius < $gpu_temperature_celsius - 5",
             clear_wait="30s",

@@ -12,6 +12,7 @@ import pytest
 from made_sweep import make_sweep
 
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.views.data.comparison import decisive
 from trainvitals.views.data.curves import CurveCache, describe_curves, group_rows
 from trainvitals.views.data.run_details import describe_row
 from trainvitals.views.data.run_rows import list_rows
@@ -54,6 +55,11 @@ def test_the_seeds_of_an_experiment_are_one_line_with_their_mean(sweep: FolderRu
 def test_without_names_the_decisive_metrics_are_chosen(sweep: FolderRuns) -> None:
     found = describe_curves(rows_of(sweep), sweep.open, CurveCache())
     assert set(found["names"]) == {"train/loss", "val/acc"} and len(found["series"]) == 24
+
+
+@pytest.mark.parametrize("loss", ["loss", "train/loss", "train_loss"])
+def test_the_training_loss_comes_first_whatever_it_is_called(loss: str) -> None:
+    assert decisive(["val/loss", "val/acc", "grad_norm", loss])[0] == loss
 
 
 def test_a_metric_of_a_run_is_read_again_only_when_its_files_changed(

@@ -329,7 +329,7 @@ def test_a_hot_gpu_is_an_alert_without_a_run() -> None:
         ("gpu_temperature_high", "warning", "1"),
         ("gpu_memory_temperature_high", "warning", "2"),
     ]
-    assert alerts[0].message == "GPU 2 is at 91 °C (limit 90 °C)"
+    assert alerts[0].message == "GPU 2 is at 91 °C (warning above 90 °C)"
     assert "99°C" in alerts[2].message
     assert judge_machine(gpus, alerts)[:3] == ("critical", "critical", alerts[0].message)
     # One threshold for colors, rules and this.

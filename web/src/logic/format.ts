@@ -175,7 +175,7 @@ export function formatAgo(text: string | null | undefined, now = Date.now()): st
 
 // The marks of a time axis in the viewer's zone, as short as their distance allows; the day where it changes.
 export function formatTimes(ticks: number[]): string[] {
-  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : ticks[0] % 60 ? 1 : 60;
   let before = "";
   return ticks.map((tick) => {
     const moment = new Date(tick * 1000);

@@ -36,7 +36,7 @@ export function Status({ status, live, severity }: { status: string; live?: bool
 
 // The status of a run, coloured by its health, and what is or was wrong with it.
 export function RunStatus({ row }: { row: Row }) {
-  return <><Status status={row.status} live={row.live && source.value!.isLive} severity={row.health.severity} />{row.problems && <span class={`problems ${row.health.severity}`}>{row.problems}</span>}</>;
+  return <><Status status={row.status} live={row.live && source.value!.isLive} severity={row.health.severity} />{row.problems && <span class={`problems ${row.health.severity}`} title={row.problems}>{row.problems}</span>}</>;
 }
 
 export function Problem({ error }: { error: Error }) {
