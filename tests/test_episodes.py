@@ -93,6 +93,25 @@ def test_a_steady_pace_has_no_shifts(kind: str, every: int) -> None:
         assert shifts(curve(values, every)) == []
 
 
+def test_batches_of_two_lengths_in_changing_shares_are_no_shift() -> None:
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        long = random.random(4000) < 0.42
+        values = step_times(seed, 4000, 0.02) * np.where(long, 1.35, 1)
+        assert shifts(curve(values)) == []
+    values[2000:] *= 1.1
+    (found,) = shifts(curve(values))
+    assert abs(found.since - 2000) <= 300
+
+
+def test_a_first_value_that_is_low_by_chance_makes_no_explosion() -> None:
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        values = np.abs(0.7 + 1.4 * (1 - np.exp(-np.arange(4000) / 1000)) + random.normal(0, 0.3, 4000))
+        values[:3] = 0.3
+        assert rises(curve(values)) == []
+
+
 @pytest.mark.parametrize("at", [300, 600, 900, 1200])
 def test_a_spike_is_found_however_far_the_loss_fell_before(at: int) -> None:
     values = 4 + 6 * np.exp(-np.arange(1500) / 60) + np.random.default_rng(1).normal(0, 0.08, 1500)

@@ -58,6 +58,8 @@ class _Block(NamedTuple):
 
     steps: Sequence[float]
     values: Sequence[float]
+    low: float
+    """The fastest quarter of them are below."""
     middle: float
     last: float
     """The last step."""
@@ -164,7 +166,8 @@ class Judge(ABC, Generic[S]):
     def _take(self, steps: Sequence[float], values: Sequence[float]) -> None:
         self._last = steps[-1]
         ordered = sorted(values)
-        block = _Block(steps, values, _middle(ordered), steps[-1], ordered[0] < 0 < ordered[-1])
+        low, middle = ordered[len(ordered) // 4], _middle(ordered)
+        block = _Block(steps, values, low, middle, steps[-1], ordered[0] < 0 < ordered[-1])
         for scale in self._scales:
             episode = scale.take(block)
             # What one scale has named is not named again by another.
@@ -200,6 +203,8 @@ LEAST_BLOCKS = 4
 """... and blocks."""
 CLEAR = 8.0
 """Standard errors by which a change must exceed the noise."""
+LOWS = 0.4
+"""Share of a change by which the fastest steps have changed as well."""
 JUST = 0.9
 """Of a change that is just large enough: noise shows less of it half of the time."""
 FIRST_VALUES = 10
@@ -248,6 +253,7 @@ class _Shifts(_Scale):
         """Steps by which another scale may date the same change differently."""
         self._least = least
         self._usual: list[float] = []
+        self._usual_lows: list[float] = []
         self._level = self._noise = 0.0
         self._lowest = math.inf
         self._lowest_noise = 0.0
@@ -255,6 +261,7 @@ class _Shifts(_Scale):
         """Of the change that may be one."""
         self._changed: list[float] = []
         """Its blocks."""
+        self._changed_lows: list[float] = []
         self._edge: list[_Block] = []
         """Where it began: the blocks just before it, and its first."""
         self._before = 0.0
@@ -266,44 +273,50 @@ class _Shifts(_Scale):
         """The episodes that last, and the level before each."""
 
     def judge(self, blocks: Sequence[_Block]) -> None:
-        value = blocks[0].middle if len(blocks) == 1 else _middle(sorted([block.middle for block in blocks]))
+        if len(blocks) == 1:
+            value, low = blocks[0].middle, blocks[0].low
+        else:
+            value = _middle(sorted([block.middle for block in blocks]))
+            low = _middle(sorted([block.low for block in blocks]))
         self._history.append((blocks[0].steps[0], value))
         last = blocks[-1].last
         if len(self._usual) < LEAST_REFERENCE:
-            self._take(last, value)
+            self._take(last, value, low)
         else:
-            self._compare(blocks, last, value)
+            self._compare(blocks, last, value, low)
         self._recent.append(blocks)
 
-    def _compare(self, blocks: Sequence[_Block], last: float, value: float) -> None:
+    def _compare(self, blocks: Sequence[_Block], last: float, value: float, low: float) -> None:
         step = value - self._level
         if self._changed and (step > 0) != (self._direction > 0):
             self.go_back()
         if abs(step) > max(self._least / 2, 3 * self._noise):
             self._direction = 1 if step > 0 else -1
-            self._change(blocks, value)
+            self._change(blocks, value, low)
             self._name_change(last)
         elif self._changed:
-            self._change(blocks, value)
+            self._change(blocks, value, low)
             far = sum(abs(other - self._level) > self._least / 2 for other in self._changed)
             if far < 0.7 * len(self._changed):
                 self.go_back()
         else:
-            self._take(last, value)
+            self._take(last, value, low)
 
-    def _change(self, blocks: Sequence[_Block], value: float) -> None:
+    def _change(self, blocks: Sequence[_Block], value: float, low: float) -> None:
         if not self._changed:
             self._before = self._recent[-1][-1].last
             self._edge = [*chain.from_iterable(self._recent), *blocks]
         elif len(self._changed) == 1:
             self._edge += blocks
         self._changed.append(value)
+        self._changed_lows.append(low)
 
-    def _take(self, last: float, value: float) -> None:
+    def _take(self, last: float, value: float, low: float) -> None:
         """One more usual block."""
         self._usual.append(value)
+        self._usual_lows.append(low)
         if len(self._usual) > 2 * REFERENCE:
-            del self._usual[:REFERENCE]
+            del self._usual[:REFERENCE], self._usual_lows[:REFERENCE]
         if len(self._usual) % 5 and len(self._usual) > LEAST_REFERENCE:
             return
         recent = sorted(self._usual[-REFERENCE:])
@@ -321,7 +334,8 @@ class _Shifts(_Scale):
     def go_back(self) -> None:
         """The change did not last: its blocks were usual after all."""
         self._usual += self._changed
-        self._changed = []
+        self._usual_lows += self._changed_lows
+        self._changed, self._changed_lows = [], []
 
     def _name_change(self, last: float) -> None:
         if len(self._changed) < LEAST_BLOCKS or last - self._before < LEAST_STEPS:
@@ -331,8 +345,13 @@ class _Shifts(_Scale):
         error = self._noise * math.sqrt(1 / len(self._changed) + 1 / min(len(self._usual), REFERENCE))
         if abs(step) < JUST * self._least or abs(step) < CLEAR * error:
             return
+        # Where batches are of two lengths, chance moves the middle from one to the other.
+        lows = _middle(sorted(self._changed_lows)) - _middle(sorted(self._usual_lows[-REFERENCE:]))
+        if lows * step < LOWS * step * step:
+            return
         since = self._find_start(step)
         self._usual, self._changed = self._changed, []
+        self._usual_lows, self._changed_lows = self._changed_lows, []
         self._level = level + step
         if step > 0:
             self._name(since, last, level, self._level, self._noise)
@@ -445,6 +464,8 @@ class _Rises(_Scale):
         self._pieces: deque[tuple[float, Sequence[float]]] = deque(maxlen=max(RISE_BLOCKS, RISE_FEWEST))
         """The first step and the values of those that are looked at."""
         self._start = math.nan
+        self._began = math.nan
+        """The same, for what is far above it: as high as the first window, unless that is far above it already."""
         self._first = 0.0
         self._windows: deque[_Window] = deque(maxlen=10 * RISE_HISTORY)
         self._changes = [deque[float](maxlen=RISE_HISTORY) for _ in RISE_LAGS]
@@ -481,6 +502,8 @@ class _Rises(_Scale):
         self._count += 1
         self._straddling += ordered[0] < 0 < ordered[-1] or (len(blocks) > 1 and any(b.both_signs for b in blocks))
         window = self._measure((pieces[0][0] + last) / 2, ordered, apart)
+        if math.isnan(self._began):
+            self._began = max(self._start, window.middle if window.middle < EXPLODED * self._start else self._start)
         if self._lasting is not None:
             self._follow(window, last)
         else:
@@ -525,7 +548,10 @@ class _Rises(_Scale):
         start = self._start
         exploded = (
             # Nearly all of them, not half.
-            start > 0 and middle > EXPLODED * start and self._count > apart and _quantile(ordered, 0.1) > 2 * start
+            start > 0
+            and middle > EXPLODED * self._began
+            and self._count > apart
+            and _quantile(ordered, 0.1) > 2 * self._began
         )
         high = exploded or (
             middle > self._best + limit
@@ -550,7 +576,8 @@ class _Rises(_Scale):
         edge = base + rise / 5 if exploded else lately + (middle - lately) / 5
         low = next((other for other in reversed(self._windows) if other.middle <= edge), None)
         since = low.centre if low is not None else self._windows[0].centre if not exploded else 0.0
-        early = since - self._first < RISE_FROM_START * (last - self._first) and start - base < rise / 2
+        learned = max((other.centre for other in self._windows if other.middle <= base + rise / 5), default=self._first)
+        early = learned - self._first < RISE_FROM_START * (last - self._first) and start - base < rise / 2
         if early and not exploded:
             return
         self.found.append(Episode(int(since), int(last), None, base, middle, rise / noise))

@@ -33,8 +33,9 @@ from trainings import (
 )
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
-from trainvitals.analysis.findings import Curve, Measurements
+from trainvitals.analysis.findings import INTERVALS, Curve, Measurements
 from trainvitals.analysis.prices import Prices
+from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
 from trainvitals.journal.identity import TRAINER, Participant
 
@@ -627,3 +628,70 @@ def test_of_two_ranks_the_slower_one_is_compared_with_the_other() -> None:
     measured = replace(healthy(0), rank_steps={Participant(TRAINER, rank): curve for rank, curve in times.items()})
     found = find(measured, "straggler.rank")
     assert (found.subject, found.step) == ("rank 1", 100)
+
+
+@pytest.mark.parametrize("name", ["reward", "rollout/ep_rew_mean", "charts/episodic_return"])
+def test_a_loss_that_rises_while_the_reward_does_is_no_warning(name: str) -> None:
+    """Errors of whoever estimates the returns grow with them."""
+    random = np.random.default_rng(3)
+    loss = by_step((0.02 + 0.5 * (1 - np.exp(-np.arange(STEPS) / 900))) * np.exp(random.normal(0, 0.3, STEPS)))
+    reward = np.linspace(10, 200, STEPS // 10) + random.normal(0, 10, STEPS // 10)
+    found = find(with_curves(loss=loss, **{name: by_step(reward, 10)}), "loss.divergence")
+    assert found.severity == "info" and f"{name} rose meanwhile" in found.evidence[-1]
+    collapsed = find(with_curves(loss=loss, **{name: by_step(reward[::-1], 10)}), "loss.divergence")
+    assert collapsed.severity == "critical"
+
+
+def test_a_loss_that_has_nearly_come_back_is_no_warning() -> None:
+    step = np.arange(STEPS)
+    loss = 1 + 3 * np.exp(-step / 100) + np.random.default_rng(1).normal(0, 0.002, STEPS)
+    loss[1000:] += 0.15 - 0.08 * np.minimum((step[1000:] - 1000) / 1500, 1)
+    found = find(with_curves(loss=by_step(loss)), "loss.divergence")
+    assert found.until is None and found.severity == "info"
+
+
+def test_slow_steps_that_are_usual_or_few_are_no_warning() -> None:
+    random = np.random.default_rng(4)
+    two_lengths = STEP_TIME * np.where(random.random(STEPS) < 0.25, 2.0, 1.0)
+    assert find(with_curves(batch_time=by_step(two_lengths)), "step.outlier").severity == "info"
+    accumulating = STEP_TIME * np.where(np.arange(STEPS) % 8 == 7, 3.0, 1.0)
+    assert find(with_curves(batch_time=by_step(accumulating)), "step.periodic").severity == "info"
+    few = STEP_TIME.copy()
+    few[[500, 901, 1444, 2000]] *= 150
+    assert find(with_curves(batch_time=by_step(few)), "step.outlier").severity == "info"
+    many = STEP_TIME * np.where(random.random(STEPS) < 0.03, 8.0, 1.0)
+    assert find(with_curves(batch_time=by_step(many)), "step.outlier").severity == "warning"
+
+
+def test_pauses_between_the_lines_are_no_warning_unless_they_are_checkpoints() -> None:
+    times = STEP_TIME.copy()
+    times[99::100] *= 15
+    measured = with_curves(batch_time=by_step(times), **{INTERVALS: by_step(times)})
+    assert find(measured, "step.periodic").severity == "info"
+    saved = replace(measured, moments={"checkpoint": np.arange(99.0, STEPS, 100)})
+    assert find(saved, "step.periodic").severity == "warning"
+
+
+def test_slow_steps_at_random_have_no_period() -> None:
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        places = np.flatnonzero(random.random(int(random.integers(300, 2000))) < random.choice([0.03, 0.1, 0.3]))
+        assert find_periods(places.astype(np.float64)) == []
+
+
+def test_exploding_gradients_say_when_they_were_known() -> None:
+    values = training()["gradient_norm"].y.copy()
+    values[2000:2010] = 400
+    assert find(with_curves(gradient_norm=by_step(values)), "grad.explode").named_at == 2002
+    values = training()["gradient_norm"].y.copy()
+    values[STEPS - 100 :: 5] = math.nan
+    found = find(with_curves(gradient_norm=by_step(values)), "grad.nonfinite")
+    assert (found.step, found.named_at) == (STEPS - 100, STEPS - 50)
+
+
+def test_several_spikes_are_dated_by_the_first() -> None:
+    values = LOSS.copy()
+    for start, height in ((700, 3), (1100, 3), (1500, 3), (2220, 6)):
+        values[start] *= height
+    found = find(with_curves(loss=by_step(values)), "loss.spike")
+    assert (found.step, found.named_at) == (700, 700) and "at step 2,220" in found.evidence[0]

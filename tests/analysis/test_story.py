@@ -54,6 +54,13 @@ def test_the_worst_story_comes_first() -> None:
     ]
 
 
+def test_what_is_over_comes_after_what_lasts() -> None:
+    over = finding("loss.spike", "info", 100)._replace(until=102)
+    assert [rule for rule, _ in told(over, finding("loss.never_learns", "info"))] == ["loss.never_learns", "loss.spike"]
+    worse = over._replace(severity="warning")
+    assert told(finding("disk.full", "info"), worse)[0] == ("loss.spike", None)
+
+
 def test_findings_of_one_rule_are_all_kept() -> None:
     assert len(link([finding("gpu.hot", subject=f"GPU {n}") for n in range(4)] * 2)) == 8
 

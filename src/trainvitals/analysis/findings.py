@@ -18,7 +18,8 @@ from trainvitals.journal.identity import Participant
 
 Floats = NDArray[np.float64]
 INTERVALS = "step_interval"
-"""A training curve, where not every step is logged: seconds of a step by the clock, averaged since the line before."""
+"""A training curve, where step times are not logged, or not of every step: seconds of a step by the clock, averaged
+since the line before."""
 ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
 
 

@@ -12,6 +12,8 @@ from trainvitals.conditions import Conditions
 LAYER = "gradient_norm/"
 WEIGHTS = "weight_norm/"
 MAX_LAYERS = 400
+RECENT = 200
+"""Newest norms among which those that are not finite are counted."""
 LARGEST_WEIGHTS = 1e5
 """No layer's weights have a larger norm: those of a layer whose gradient is larger need not be read."""
 
@@ -32,14 +34,16 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
     clipped = measured.training.get("gradient_clip_norm") is not None
     high = np.flatnonzero((y > far) & (y > 2 * often)) if not clipped else np.zeros(0, dtype=int)
     close = high[2:] - high[:-2] < 20 if len(high) > 2 else np.zeros(0, dtype=bool)
-    broken = int((~np.isfinite(norm.y[-200:])).sum())
-    if not close.any() and broken <= limits["gradient_not_finite_percent"] / 100 * len(norm.y[-200:]):
+    recent = norm.x[-RECENT:][~np.isfinite(norm.y[-RECENT:])]
+    broken, judged = len(recent), len(norm.y[-RECENT:])
+    harmless = int(limits["gradient_not_finite_percent"] / 100 * judged)
+    if not close.any() and broken <= harmless:
         return []
     evidence = []
-    step = None
+    step = named = None
     if close.any():
-        first = int(high[int(close.argmax())])
-        step = int(x[first])
+        third = int(close.argmax())
+        step, named = int(x[high[third]]), int(x[high[third + 2]])
         peak = int(high[y[high].argmax()])
         evidence.append(
             f"{count_of(len(high), 'norm')} above {factor:g} times the usual; max {show(y[peak])} at step "
@@ -48,9 +52,9 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
         worst = _largest_layer(measured, x[peak])
         evidence += [f"largest layer at that time: {worst}"] if worst else []
     if broken:
-        evidence.append(f"{broken} of the last {len(norm.y[-200:])} norms are NaN or infinite: those steps were wasted")
+        evidence.append(f"{broken} of the last {judged} norms are NaN or infinite: those steps were wasted")
     if step is None:
-        step = int(norm.x[~np.isfinite(norm.y)][0])
+        step, named = int(recent[0]), int(recent[harmless])
     return [
         Finding(
             "grad.explode" if close.any() else "grad.nonfinite",
@@ -61,6 +65,7 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
             tuple(evidence),
             conditions["gradient_over_clip" if clipped else "gradient_outlier"].advice,
             step=step,
+            named_at=named,
             values={"high": float(len(high)), "nonfinite_recent": float(broken)},
         )
     ]

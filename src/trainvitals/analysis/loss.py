@@ -9,7 +9,7 @@ import numpy as np
 
 from trainvitals.analysis.episodes import find_rises, find_spikes, stride_of
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.metric_sense import is_held_out
+from trainvitals.analysis.metric_sense import is_held_out, is_reward
 from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, growth, percent, show
@@ -20,6 +20,7 @@ SPIKES_APART = 3
 """Spikes that are told one by one; more are told together."""
 FEWEST_RECURRING = 3
 """Spikes at the same distance that are no accident."""
+FEWEST_REWARDS = 9
 OVERFIT_CLEAR = 3.5
 """Times the noise of an evaluation by which the last ones must exceed the best."""
 OVERFIT_VALUES = 200
@@ -94,12 +95,20 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
     if rate is not None and len(at := rate.finite().x):
         place = min(int(np.searchsorted(at, shown.since)), len(at) - 1)
         evidence.append(f"learning rate when it began: {show(rate.finite().y[place])}")
+    reward = _find_rising_reward(measured, shown.since)
     if lasting is None:
         severity: Severity = "info"
         rose = f"rose {grown}" if grown else "rose"
         title = f"The loss {rose} at about step {shown.since:,} and recovered at step {shown.until:,}"
     else:
-        severity = "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning"
+        # One that has come back to less than what counts is on its way.
+        notable = rise > limits["loss_divergence_percent"] / 100
+        critical = rise > limits["loss_divergence_critical_percent"] / 100
+        severity = "critical" if critical else "warning" if notable else "info"
+        if reward is not None:
+            # The larger the returns, the larger the errors of whoever estimates them.
+            severity = "info"
+            evidence.append(f"{reward[0]} rose meanwhile, from {show(reward[1])} to {show(reward[2])}: it learns")
         title = f"The loss has been rising since about step {shown.since:,} without recovering"
     return [
         Finding(
@@ -114,6 +123,22 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
             values={"best": shown.before, "now": shown.after, "rise": rise},
         )
     ]
+
+
+def _find_rising_reward(measured: Measurements, since: int) -> tuple[str, float, float] | None:
+    """A reward that is higher than before that step, what it was and what it is."""
+    for name in measured.training.names():
+        curve = measured.training.get(name) if is_reward(name) else None
+        finite = curve.finite() if curve is not None else None
+        if finite is None or len(finite.y) < FEWEST_REWARDS:
+            continue
+        third = len(finite.y) // 3
+        before = finite.y[: min(max(int(np.searchsorted(finite.x, since)), third // 3, 3), third)]
+        now = finite.y[-third:]
+        noise = 1.25 * (scale_of(before) ** 2 / len(before) + scale_of(now) ** 2 / len(now)) ** 0.5
+        if np.median(now) - np.median(before) > 3 * noise:
+            return name, float(np.median(before)), float(np.median(now))
+    return None
 
 
 def _steps_of(episodes: Sequence[Episode]) -> str:
@@ -161,9 +186,9 @@ def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Cond
         title + (f", {crowded} within 500 steps" if crowded else ""),
         tuple(evidence),
         conditions["loss_spike"].advice,
-        step=worst.since,
-        named_at=worst.named_at,
-        until=worst.until,
+        step=episodes[0].since,
+        named_at=episodes[0].named_at,
+        until=episodes[-1].until,
         values={"count": float(len(episodes)), "height_scales": worst.deviations},
     )
 

@@ -35,6 +35,8 @@ _HIGHER = (
 )
 _HIGHER_PARTS = ("samples_per_sec", "tokens_per_sec", "throughput", "accuracy")
 _EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]|$)")
+_REWARDS = ("reward", "rewards", "rew", "return", "returns")
+_NO_REWARD = ("std", "var", "variance", "loss", "error", "kl", "time", "normalized")
 _SHARES = ("acc", "accuracy", "f1", "auc", "map", "iou")
 
 
@@ -46,6 +48,12 @@ def is_held_out(name: str) -> bool:
 def is_share(name: str) -> bool:
     """Whether it is a share of all cases, so that 1 is the best there can be and what is left to it are the errors."""
     return any(word in _SHARES for word in _words(name)) or "accuracy" in name.lower()
+
+
+def is_reward(name: str) -> bool:
+    """Whether it is what an agent earns, not how much that varies or how well it is predicted."""
+    words = _words(name)
+    return any(word in _REWARDS for word in words) and not any(word in _NO_REWARD for word in words)
 
 
 def better(name: str) -> Direction | None:

@@ -3,7 +3,7 @@ Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -35,6 +35,14 @@ SLOW_IN_A_ROW = 5
 """Steps in a row that a rank is slow, after which it is named."""
 MAX_OVER = 2
 """Slowdowns that are over, the newest of which are told."""
+ACCUMULATION = 16
+"""Steps between two updates where gradients are accumulated, at most: the step with the update takes longer."""
+RARE = 0.1
+"""Share of the steps above which slow ones are usual: batches of two lengths, say."""
+SLOT_WIDTH = 0.05
+"""Share of a period that a slot covers at most on either side: a wider one is met by chance."""
+NO_CHANCE = 12.0
+"""Minus the logarithm of a probability: of the thousand periods that are tried, none is found by chance."""
 REGULAR = 0.3
 """Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
 START = 10
@@ -42,11 +50,12 @@ START = 10
 
 
 def choose_intervals(logged: Curve | None, clock: Curve) -> Curve | None:
-    """The step times by the clock, where not every step is logged and they are the quieter ones; else None."""
-    if len(clock.x) < START or stride_of(clock.x) < 2:
-        return None
+    """The step times by the clock, where there are no others, or not every step is logged and they are the quieter
+    ones; else None."""
     if logged is None:
         return clock
+    if len(clock.x) < START or stride_of(clock.x) < 2:
+        return None
     known = logged.finite().y
     known = known[known > 0]
     if len(known) < START or not 0.5 < np.median(clock.y) / np.median(known) < 2:
@@ -129,11 +138,10 @@ def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[F
 def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Steps that take much longer than the usual, and whether they come at regular intervals."""
     factor = conditions.thresholds["slow_step_factor"]
-    curve = measured.training.get(INTERVALS)
-    step = measured.need("batch_time" if curve is None else INTERVALS, 150 if curve is None else 50).finite()
+    by_clock, step = _step_times(measured, 150, 50)
     # Of an average over several steps, one slow step is a small part.
-    spans = np.ones(len(step.x)) if curve is None else np.diff(step.x, prepend=step.x[0] - stride_of(step.x))
-    size = 100 if curve is None else 50
+    spans = np.diff(step.x, prepend=step.x[0] - stride_of(step.x)) if by_clock else np.ones(len(step.x))
+    size = 50 if stride_of(step.x) >= 2 else 100
     rest = START + (len(step.y) - START) % size
     x, y, spans = step.x[rest:], step.y[rest:], spans[rest:]
     _, middle, spread = blocks(x, y, size)
@@ -164,9 +172,9 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     return [
         Finding(
             "step.periodic" if periods else "step.outlier",
-            # Evaluations are meant to take time.
             "warning"
-            if lost > conditions.thresholds["slow_steps_high_percent"] / 100 and "evaluation" not in moments
+            if lost > conditions.thresholds["slow_steps_high_percent"] / 100
+            and not _are_meant(x, slow, by_clock, periods, moments)
             else "info",
             f"Every {every} steps, one step takes {times:.1f} times as long"
             if periods
@@ -178,6 +186,26 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
             values={"count": float(len(slow)), "lost": lost},
         )
     ]
+
+
+def _step_times(measured: Measurements, points: int, averages: int) -> tuple[bool, Curve]:
+    """Whether they are by the clock, and the step times: so many, or so many averages over several steps."""
+    clock = measured.training.get(INTERVALS)
+    # An average over several steps is quieter than one of them.
+    few = averages if clock is not None and stride_of(clock.x) >= 2 else points
+    return clock is not None, measured.need("batch_time" if clock is None else INTERVALS, few).finite()
+
+
+def _are_meant(x: Floats, slow: Places, by_clock: bool, periods: Sequence[float], moments: Mapping[str, int]) -> bool:
+    """Whether slow steps belong to the training, as far as is known: evaluations, updates, batches of other lengths."""
+    if "evaluation" in moments:
+        return True
+    if by_clock and "checkpoint" not in moments:
+        return True  # whatever the program did between two lines
+    if periods:
+        return max(periods) <= ACCUMULATION
+    apart = 1 + int((np.diff(slow) > 2).sum())
+    return apart < FEWEST_SLOTS or len(slow) > RARE * len(x)
 
 
 def _when_costly(x: Floats, total: Floats, slow: Places, costs: Floats, least: float, fewest: int) -> int:
@@ -229,7 +257,9 @@ def find_periods(places: Floats, span: float = 1.0) -> list[float]:
         likely = likely if span <= 1 else np.append(np.mean(np.diff(starts)), likely)
         for length in likely:
             near = slots_of(starts, float(length), FEWEST_SLOTS, span) if length > 2 * span else None
-            if near is not None and (best is None or near.sum() > best[1].sum()):
+            if near is None or (best is not None and near.sum() <= best[1].sum()):
+                continue
+            if span > 1 or not _may_be_chance(starts, near, float(length)):
                 best = (float(length), near)
         if best is None:
             break
@@ -239,9 +269,27 @@ def find_periods(places: Floats, span: float = 1.0) -> list[float]:
     return sorted(found, reverse=True) if found and len(starts) <= 0.2 * len(places) else []
 
 
+def _may_be_chance(starts: Floats, near: NDArray[np.bool_], length: float) -> bool:
+    """Whether so many of the slots could be filled by places that come as they like, of which there are as many."""
+    reach = starts[-1] - starts[0] + 1
+    by_chance = min(len(starts) * (2 * _slack_of(length, 1.0) + 1) / reach, 1.0)
+    slots = (starts[near][-1] - starts[near][0]) // length + 1
+    filled = min(float(near.sum()) / slots, 1.0)
+    if filled <= by_chance:
+        return True
+    # By how much the logarithm of the probability falls, at least.
+    unlikely = filled * np.log(filled / by_chance)
+    unlikely += (1 - filled) * np.log((1 - filled) / (1 - by_chance)) if filled < 1 else 0.0
+    return bool(slots * unlikely < NO_CHANCE)
+
+
+def _slack_of(length: float, span: float) -> float:
+    return max(min(max(2.0, 0.02 * length), SLOT_WIDTH * length), span if span > 1 else 0.0)
+
+
 def slots_of(starts: Floats, length: float, fewest: int, span: float = 1.0) -> NDArray[np.bool_] | None:
     """Which of these come at this distance, if that is a period: `fewest` of them fill 80 % of its slots."""
-    slack = max(2.0, 0.02 * length, span)
+    slack = _slack_of(length, span)
     phases = starts % length
     phase = phases[int(np.argmax([np.sum(_around(phases - p, length) <= slack) for p in phases[:40]]))]
     near = _around(phases - phase, length) <= slack
@@ -258,9 +306,7 @@ def _around(distance: Floats, length: float) -> Floats:
 
 def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The pace changed for the worse and stayed so."""
-    intervals = measured.training.get(INTERVALS)
-    # An average over several steps is quieter than one of them.
-    step = measured.need("batch_time" if intervals is None else INTERVALS, 100 if intervals is None else 30).finite()
+    _, step = _step_times(measured, 100, 30)
     episodes = find_shifts(step, conditions.thresholds["step_slowdown_percent"] / 100)
     lasting = [episode for episode in episodes if episode.until is None]
     over = [episode for episode in episodes if episode.until is not None]

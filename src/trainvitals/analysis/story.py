@@ -56,12 +56,12 @@ SLACK = 100
 
 def link(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The same findings, each with the rule of the one that explains it: a cause, what follows from it, the next; the
-    worst first."""
+    worst first, and of equally bad ones first what is not over."""
     found = list(findings)
     linked = [finding._replace(cause=_explain(finding, found)) for finding in found]
     roots = [finding for finding in linked if finding.cause is None]
     stories = [[root, *_following(root.rule, linked)] for root in roots]
-    stories.sort(key=lambda story: min(ORDER.index(finding.severity) for finding in story))
+    stories.sort(key=lambda story: min((ORDER.index(item.severity), item.until is not None) for item in story))
     ordered: list[Finding] = []
     for story in stories:
         ordered += [finding for finding in story if all(finding is not other for other in ordered)]

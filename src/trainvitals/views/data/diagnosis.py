@@ -12,7 +12,7 @@ import numpy as np
 
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
-from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
+from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.statistics import describe_values
@@ -90,6 +90,9 @@ class TrainingCurves:
         if logged is not None:
             series = self._lowest(logged)
             return Curve(series.x, series.y) if series is not None else None
+        if name == INTERVALS:
+            logged = catalog.find_spelling("training", "batch_time", self._names)
+            return self.get("batch_time") if logged is None else None
         return self._intervals() if name == "batch_time" else None
 
     def _lowest(self, name: str, axis: str = "step") -> Series | None:

@@ -93,9 +93,9 @@ def _curves_of(columns: Mapping[str, _Column], steps: Floats) -> dict[str, Curve
         good = (apart > 0) & (took > 0)
         by_clock = Curve(clock.x[1:][good], took[good] / apart[good])
         intervals = choose_intervals(curves.get("batch_time"), by_clock)
-        curves.setdefault("batch_time", by_clock)
         if intervals is not None:
             curves[INTERVALS] = intervals
+        curves.setdefault("batch_time", by_clock)
     return curves
 
 
