@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import NamedTuple, TextIO
 
 import numpy as np
@@ -23,6 +24,8 @@ STEPS = ("step", "global_step", "iteration", "iter", "_step")
 RANKS = ("rank", "worker", "worker_id", "rank_id")
 SECONDS = ("wall_s", "wall_time", "elapsed_s", "_runtime", "time")
 """Seconds since the run began, or since 1970."""
+ROWS_AT_ONCE = 5000
+"""Rows whose cells are read together."""
 MILLISECONDS = {"step_ms": "batch_time", "batch_ms": "batch_time", "data_ms": "data_time", "forward_ms": "forward_time"}
 OTHER_NAMES = {"step_s": "batch_time", "step_time_s": "batch_time", "lr": "learning_rate", "grad_norm": "gradient_norm"}
 
@@ -122,21 +125,36 @@ def _ascending(x: Floats, y: Floats) -> Curve:
     return Curve(x[last], y[last])
 
 
+def _parse(cells: Sequence[str]) -> _Column:
+    try:
+        if not any(cells):
+            return _Column(np.full(len(cells), math.nan), np.zeros(len(cells), dtype=bool))
+        # Nearly always: numbers all of them. To Python 1_000 is one too.
+        if "_" not in ",".join(cells):
+            return _Column(np.array(list(map(float, cells))), np.ones(len(cells), dtype=bool))
+    except ValueError:
+        pass
+    numbers = [parse_number(cell) if cell else math.nan for cell in cells]
+    written = [bool(cell) and number is not None and not is_missing(cell)
+               for cell, number in zip(cells, numbers, strict=True)]  # fmt: skip
+    values = [math.nan if number is None else number for number in numbers]
+    return _Column(np.array(values, dtype=np.float64), np.array(written, dtype=bool))
+
+
+def _join(parts: Sequence[_Column]) -> _Column:
+    if not parts:
+        return _Column(np.zeros(0), np.zeros(0, dtype=bool))
+    return _Column(np.concatenate([part.values for part in parts]), np.concatenate([part.written for part in parts]))
+
+
 def _read_columns(file: TextIO, name: str) -> dict[str, _Column]:
     rows = read_rows(file, name)
     header = next(rows)
-    lists: list[list[float]] = [[] for _ in header]
-    written: list[list[bool]] = [[] for _ in header]
-    for row in rows:
-        for place, values in enumerate(lists):
-            cell = row[place] if place < len(row) else ""
-            number = parse_number(cell)
-            values.append(math.nan if number is None else number)
-            written[place].append(number is not None and not is_missing(cell))
-    columns = {
-        _spell(key): _Column(np.array(values), np.array(given, dtype=bool))
-        for key, values, given in zip(header, lists, written, strict=True)
-        if key
-    }
+    parts: list[list[_Column]] = [[] for _ in header]
+    while piece := list(islice(rows, ROWS_AT_ONCE)):
+        cells = dict(enumerate(zip_longest(*piece, fillvalue="")))
+        for place, part in enumerate(parts):
+            part.append(_parse(cells.get(place, ("",) * len(piece))))
+    columns = {_spell(key): _join(part) for key, part in zip(header, parts, strict=True) if key}
     # Infinity and NaN are values; a column of texts has none.
     return {key: column for key, column in columns.items() if column.written.any()}
