@@ -104,11 +104,12 @@ def test_batches_of_two_lengths_in_changing_shares_are_no_shift() -> None:
     assert abs(found.since - 2000) <= 300
 
 
-def test_a_first_value_that_is_low_by_chance_makes_no_explosion() -> None:
+@pytest.mark.parametrize("first", [0.15, 0.3])
+def test_a_first_value_that_is_low_by_chance_makes_no_explosion(first: float) -> None:
     for seed in range(30):
         random = np.random.default_rng(seed)
-        values = np.abs(0.7 + 1.4 * (1 - np.exp(-np.arange(4000) / 1000)) + random.normal(0, 0.3, 4000))
-        values[:3] = 0.3
+        values = np.abs(0.7 + 1.4 * (1 - np.exp(-np.arange(4000) / 1000)) + random.normal(0, 0.4, 4000))
+        values[:3] = first
         assert rises(curve(values)) == []
 
 
@@ -249,3 +250,25 @@ def test_a_rise_of_which_most_came_back_is_over(every: int) -> None:
     values[1000:] += 0.15 + 0.9 * np.exp(-np.maximum(step[1000:] - 1150, 0) / 100)
     (found,) = rises(curve(values, every))
     assert found.until is not None and 1200 <= found.until <= 1500
+
+
+@pytest.mark.parametrize("ramp", [200, 260])
+@pytest.mark.parametrize("at", [450, 600])
+def test_a_rise_that_takes_its_time_does_not_set_its_own_bar(at: int, ramp: int) -> None:
+    step = np.arange(1600)
+    for seed in range(5):
+        values = 0.06 + 0.2 / (1 + np.exp((step - 200) / 25)) + 0.04 * np.exp(-np.minimum(step, at) / 400)
+        values[at:] *= 1 + 0.16 * np.clip((step[at:] - at) / ramp, 0, 1)
+        values *= np.exp(np.random.default_rng(seed).normal(0, 0.015, 1600))
+        (found,) = rises(curve(values))
+        assert abs(found.since - at) <= 80 and found.named_at <= at + 320 and found.until is None
+
+
+def test_a_rise_is_found_where_few_lines_were_logged_before_it() -> None:
+    step = np.arange(2700)
+    for seed in range(5):
+        values = 1.7 + 3 * np.exp(-step / 200) + 0.7 * np.clip((step - 1800) / 100, 0, 1)
+        values *= np.exp(np.random.default_rng(seed).normal(0, 0.007, 2700))
+        assert rises(curve(values[:1800], 50)) == []
+        (found,) = rises(curve(values, 50))
+        assert abs(found.since - 1800) <= 120 and found.until is None

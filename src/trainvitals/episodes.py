@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Generic, NamedTuple, TypeVar
 
@@ -398,7 +398,9 @@ RISE_HELD = 6
 RISE_HISTORY = 60
 """Changes from window to window that say what is usual."""
 RISE_FEW = 20
-"""Changes of which the highest are still chance: of fewer, those downwards are looked at as well."""
+"""Changes of which the highest are still chance: of fewer, those downwards are looked at as well ..."""
+RISE_LEAST = 6
+"""... unless there are so many that their turns show how much they vary."""
 RISE_HIGHEST = 0.97
 """Share of the changes above which they are taken for chance no more: a loss that wanders, as a generator's does, often
 goes up by more than most of them."""
@@ -406,6 +408,8 @@ RISE_LAGS = (1, 2)
 """Windows between which these changes are."""
 RISE_CLEAR = 6.5
 """Times the noise by which a rise must exceed it ..."""
+RISE_LOUDER = 5.0
+"""Times the noise when it was best: what is above it is the rise itself."""
 RISE_UNUSUAL = 1.5
 """... and times the highest from which the value came back ..."""
 RISE_FALLEN = 0.004
@@ -446,11 +450,18 @@ class _Window(NamedTuple):
     """How much such a middle lies off by chance, as far as was known."""
 
 
-def _upward(changes: Collection[float]) -> float:
+def _upward(changes: Sequence[float]) -> float:
     """How far a value goes up by chance. How steeply it fell says nothing about that: changes of a loss that falls
     fast and then slowly are far apart, and none of them is noise."""
     spread = _scale(changes)
-    return spread if len(changes) < RISE_FEW else min(spread, max(_quantile(sorted(changes), RISE_HIGHEST), 0.0))
+    if len(changes) >= RISE_FEW:
+        return min(spread, max(_quantile(sorted(changes), RISE_HIGHEST), 0.0))
+    if len(changes) < RISE_LEAST:
+        return spread
+    # Of few none is the highest that may come: how much they differ from one to the next says it too.
+    turns = [abs(following - change) for change, following in pairwise(changes)]
+    by_turns = DEVIATION * _middle(sorted(turns)) / math.sqrt(3) * (1 + LEAST_REFERENCE / len(turns))
+    return min(spread, max(by_turns, *changes))
 
 
 class _Rises(_Scale):
@@ -465,13 +476,16 @@ class _Rises(_Scale):
         """The first step and the values of those that are looked at."""
         self._start = math.nan
         self._began = math.nan
-        """The same, for what is far above it: as high as the first window, unless that is far above it already."""
+        """The same, for what is far above it: the middle of the opening, unless all of that is far above the start."""
+        self._opening: list[float] = []
         self._first = 0.0
         self._windows: deque[_Window] = deque(maxlen=10 * RISE_HISTORY)
         self._changes = [deque[float](maxlen=RISE_HISTORY) for _ in RISE_LAGS]
         self._between = 0.0
         self._count = 0
         self._best = math.inf
+        self._best_noise = math.inf
+        """The noise that was known then."""
         self._straddling = 0
         self._peak = 0.0
         """How far above the best it is at most since it was there."""
@@ -493,6 +507,8 @@ class _Rises(_Scale):
         if math.isnan(self._start):
             self._first = first
             self._start = _middle(sorted(blocks[0].values[:3]))
+        if math.isnan(self._began):
+            self._open(blocks)
         self._pieces.append((first, values))
         apart = max(RISE_BLOCKS, -(-self._fewest // len(values)))
         if len(self._pieces) < apart:
@@ -502,13 +518,19 @@ class _Rises(_Scale):
         self._count += 1
         self._straddling += ordered[0] < 0 < ordered[-1] or (len(blocks) > 1 and any(b.both_signs for b in blocks))
         window = self._measure((pieces[0][0] + last) / 2, ordered, apart)
-        if math.isnan(self._began):
-            self._began = max(self._start, window.middle if window.middle < EXPLODED * self._start else self._start)
         if self._lasting is not None:
             self._follow(window, last)
         else:
             self._learn_peaks(window.middle, _middle(sorted(values)) if len(blocks) >= RISE_BLOCKS else window.middle)
             self._compare(window, ordered, last, apart)
+
+    def _open(self, blocks: Sequence[_Block]) -> None:
+        self._opening += chain.from_iterable(block.values for block in blocks)
+        if len(self._opening) < RISE_FEWEST or blocks[-1].last - self._first < BLOCK_STEPS * RISE_BLOCKS - 1:
+            return
+        ordered, self._opening = sorted(self._opening), []
+        far = _middle(ordered) > EXPLODED * self._start and self._start < _quantile(ordered, 0.05)
+        self._began = self._start if far else max(self._start, _middle(ordered))
 
     def _measure(self, centre: float, ordered: Sequence[float], apart: int) -> _Window:
         middle, count = _middle(ordered), len(ordered)
@@ -537,6 +559,7 @@ class _Rises(_Scale):
         middle = window.middle
         # What is judged does not set its own bar: the noise known two windows ago.
         noise = self._windows[-min(2 * apart + 1, len(self._windows))].noise
+        noise = min(noise, RISE_LOUDER * self._best_noise)
         noise = max(noise, 1e-12 + FLOOR / 2 * abs(middle))
         # Near zero a loss rises by factors and means nothing: a rise is large against how far it has fallen.
         limit = max(
@@ -589,7 +612,9 @@ class _Rises(_Scale):
     def _learn_peaks(self, middle: float, newest: float) -> None:
         """A value that wanders up and comes back may do so again. Once the best is lower by as much, it is another.
         `newest` is the middle of the newest part: of a jump that falls again, a long window sees little."""
-        self._best = min(self._best, middle)
+        if middle < self._best:
+            self._best = middle
+            self._best_noise = self._windows[-1].noise
         if self._usual_best - self._best > self._usual_peak:
             self._usual_peak = 0.0
         above = middle - self._best
