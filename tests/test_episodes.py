@@ -272,3 +272,12 @@ def test_a_rise_is_found_where_few_lines_were_logged_before_it() -> None:
         assert rises(curve(values[:1800], 50)) == []
         (found,) = rises(curve(values, 50))
         assert abs(found.since - 1800) <= 120 and found.until is None
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_absurd_values_are_spikes_however_few_values_there_were_and_however_often_they_come(every: int) -> None:
+    for seed in range(5):
+        values = 0.4 * np.exp(np.random.default_rng(seed).normal(0, 0.4, 2000))
+        assert spikes(curve(values, every)) == []
+        values[390::200] = 20
+        assert [found.since for found in spikes(curve(values, every))] == list(range(390, 2000, 200))

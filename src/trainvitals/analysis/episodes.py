@@ -43,8 +43,16 @@ SPIKE_WINDOW = 100
 SPIKE_LEAST_WINDOW = 20
 """... and at least as many."""
 SPIKE_FEWEST = 30
+SPIKE_APART = 20
+"""Steps without one after which the next is another spike ..."""
+SPIKE_LEAST_APART = 3
+"""... and as many values at least."""
 SPIKE_SHARE = 0.12
 SPIKE_FACTOR = 0.5
+GIANT_TIMES = 10.0
+"""Times the usual, and ..."""
+GIANT_DEVIATIONS = 5.0
+"""... deviations on both scales from which on a value is a spike, however few there were and however often it comes."""
 SPIKE_NEAR_ZERO = 0.003
 """Share of where the run was farthest off below which a loss is zero, and its jumps are nothing."""
 
@@ -64,15 +72,17 @@ def find_spikes(curve: Curve, deviations: float) -> list[Episode]:
     # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was farthest off.
     farthest = np.maximum.accumulate(np.abs(level))
     tall = y - level > SPIKE_SHARE * farthest
+    giant = tall & (level > 0) & (y > GIANT_TIMES * level) & (height > GIANT_DEVIATIONS)
     # What is not large is one only if nothing like it could come of the noise.
     near_zero = np.abs(level) < SPIKE_NEAR_ZERO * farthest
     tall |= (height > 1.5 * bar) & (y - level > SPIKE_FACTOR * np.abs(level)) & ~near_zero
-    high = np.flatnonzero((height > np.where(few, 2 * bar, bar)) & tall)
+    high = np.flatnonzero(((height > np.where(few, 2 * bar, bar)) & tall) | giant)
     if not len(high):
         return []
     calm = np.flatnonzero(height < deviations / 2)
     found = []
-    for group in np.split(high, np.flatnonzero(np.diff(high) > 20) + 1):
+    apart = max(round(SPIKE_APART / stride_of(x)), SPIKE_LEAST_APART)
+    for group in np.split(high, np.flatnonzero(np.diff(high) > apart) + 1):
         first, last = int(group[0]), int(group[-1])
         peak = first + int(y[first : last + 1].argmax())
         # Where values stay high the usual level comes up to them in the end: that is no recovery.
