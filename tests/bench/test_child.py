@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainvitals.bench import process_memory
 from trainvitals.bench.child import ChildFailure, ModelProcess
 from trainvitals.bench.inputs import parse_inputs
 from trainvitals.bench.plan import Plan
@@ -44,6 +45,40 @@ def test_it_is_pinned_and_what_the_model_prints_is_not_taken_for_an_answer(
         assert child.load()["parameters"] == 12
         assert len(os.sched_getaffinity(child.pid)) == 1
         assert len(child.ask("round", batch=1, seconds=0.0, most=3)["ms"]) == 1
+
+
+HEAVY_MODULE = """
+import torch
+library = bytearray(b"x" * (200 << 20))
+loaded = torch.nn.Linear(5000, 5000)  # 100 MB
+
+def make():
+    return torch.nn.Linear(3, 3)
+"""
+
+
+def measure_peak(target: str, inputs: str, work: Path, **more: Any) -> float:
+    """MB, as the table of results has it."""
+    with start(target, inputs, work, **more) as child:
+        child.load()
+        child.ask("warm_up", batch=1, seconds=0.0)
+        return float(child.ask("memory")["peak"])
+
+
+def test_the_memory_of_libraries_is_not_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    if not process_memory.reset_peak():
+        pytest.skip("this kernel does not reset the peak")
+    GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=32, vocab_size=100)).save_pretrained(tmp_path / "gpt")
+    program = torch.export.export(torch.nn.Linear(3, 3).eval(), (torch.zeros(1, 3),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    (tmp_path / "heavy.py").write_text(HEAVY_MODULE)
+    monkeypatch.chdir(tmp_path)
+    assert measure_peak("gpt", "", tmp_path, prompt=8) < 60
+    assert measure_peak("model.pt2", "", tmp_path) < 40
+    assert measure_peak("heavy:make", "1x3", tmp_path) < 40
+    assert measure_peak("heavy:loaded", "1x5000", tmp_path) >= 95  # the import of its module is what makes it
 
 
 def test_a_model_that_reads_standard_input_finds_its_end_and_not_the_next_question(tmp_path: Path) -> None:

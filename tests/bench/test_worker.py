@@ -180,7 +180,7 @@ def test_8_bits_of_weights_and_activations_overflow_on_x86_without_vnni(tmp_path
 
 def test_a_variant_without_anything_to_quantize_is_not_to_be_had() -> None:
     assert "no linear layers" in try_load(Worker(), "some_models:cnn", "1x3x8x8", "int8-ao")["unavailable"]
-    assert "ONNX file" in try_load(Worker(), "model.onnx", "1x4")["unavailable"]
+    assert "--variants onnx" in try_load(Worker(), "model.onnx", "1x4")["unavailable"]
 
 
 def test_without_a_compiler_compile_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +208,27 @@ def test_an_exported_program_knows_its_inputs(tmp_path: Path) -> None:
     found = try_load(worker, str(path))
     assert found["inputs"] == [((2, 64), "float32", None, 10)]
     assert outputs(worker, tmp_path / "a.npz", batch=2)[0].shape == (2, 16)
+
+
+FIXED = "exported for batches of 2 only: use --batch 2"
+
+
+def test_a_program_with_a_fixed_batch_says_which_one(tmp_path: Path) -> None:
+    import some_models
+
+    model, example = some_models.mlp().eval(), torch.zeros(2, 64)
+    torch.export.save(torch.export.export(model, (example,)), tmp_path / "fixed.pt2")
+    free = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(model, (example,), dynamic_shapes=free), tmp_path / "free.pt2")
+    torch.onnx.export(model, (example,), str(tmp_path / "fixed.onnx"), dynamo=True, verbose=False)
+    target = str(tmp_path / "fixed.pt2")
+    question = {"do": "outputs", "batch": 8, "path": str(tmp_path / "a.npz")}
+    assert FIXED in answer(load(target, ""), question)["unavailable"]
+    assert FIXED in answer(load(str(tmp_path / "fixed.onnx"), "", "onnx"), question)["unavailable"]
+    plan = Plan(target, variants=("fp32", "onnx"), batches=(8,)).as_json()
+    convert = {"do": "convert", "plan": plan, "variant": "onnx", "batches": [8], "work": str(tmp_path)}
+    assert FIXED in answer(Worker(), convert)["unavailable"]
+    assert outputs(load(str(tmp_path / "free.pt2"), ""), tmp_path / "a.npz", batch=8)[0].shape == (8, 16)
 
 
 def test_torchscript_and_a_factory_with_weights_are_the_same_model(tmp_path: Path) -> None:

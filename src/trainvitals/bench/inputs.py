@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.bench.unavailable import Unavailable
 from trainvitals.errors import TrainvitalsError, nearest
 
 DTYPES = {
@@ -87,6 +88,15 @@ def _parse_one(text: str) -> InputSpec:
     if 0 in shape:
         raise TrainvitalsError(f"'{text}' has no elements")
     return InputSpec(shape, dtype, match["name"], int(match["below"] or DEFAULT_BELOW))
+
+
+def require_batch(batch: int, only: int | None) -> None:
+    """Unavailable, with what to do, if the model's file is for batches of `only` and this is another."""
+    if only not in (None, batch):
+        raise Unavailable(
+            f"the model was exported for batches of {only} only: use --batch {only}, "
+            "or export it with a dynamic batch dimension"
+        )
 
 
 def make_arrays(specs: Sequence[InputSpec], batch: int, seed: int = 0) -> list[NDArray[Any]]:

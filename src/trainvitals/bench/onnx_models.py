@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.bench.inputs import InputSpec
+from trainvitals.bench.inputs import InputSpec, require_batch
 from trainvitals.bench.model_files import read_size
 from trainvitals.bench.plan import Plan
 from trainvitals.bench.unavailable import Unavailable
@@ -67,6 +67,8 @@ class OnnxModel:
 
     def prepare(self, specs: Sequence[InputSpec], arrays: Sequence[NDArray[Any]]) -> tuple[Any, Feeds]:
         session = self.session(len(arrays[0]))
+        first = session.get_inputs()[0].shape[:1]
+        require_batch(len(arrays[0]), first[0] if first and isinstance(first[0], int) else None)
         wanted = [item.name for item in session.get_inputs()]
         if len(wanted) != len(arrays):
             raise ValueError(f"the model has {len(wanted)} inputs ({', '.join(wanted)}), not {len(arrays)}")
@@ -128,7 +130,9 @@ def _unwrap(arrays: list[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else arrays
 
 
-def build(plan: Plan, variant: str, work: Path, threads: int) -> tuple[OnnxModel, tuple[InputSpec, ...], list[str]]:
+def build(
+    plan: Plan, variant: str, work: Path, threads: int
+) -> tuple[OnnxModel, tuple[InputSpec, ...], tuple[str, ...]]:
     """The model from its file, or from the files that `convert` made. Unavailable with the reason where that cannot be
     had here."""
     _need("onnxruntime")
@@ -137,7 +141,7 @@ def build(plan: Plan, variant: str, work: Path, threads: int) -> tuple[OnnxModel
     model = OnnxModel(lambda batch: _place(plan, variant, work, batch), threads)
     session = model.session(plan.batches[0] if plan.batches else 1)
     is_whole = plan.target.endswith(SUFFIX)
-    return model, tuple(_spec_of(item) for item in session.get_inputs()) if is_whole else (), []
+    return model, tuple(_spec_of(item) for item in session.get_inputs()) if is_whole else (), ()
 
 
 def _place(plan: Plan, variant: str, work: Path, batch: int) -> Path:
@@ -180,14 +184,16 @@ def _export(plan: Plan, work: Path, batches: Sequence[int]) -> None:
     """One file with a free batch size; where the model does not allow that, one for each."""
     import torch
 
-    from trainvitals.bench import torch_models
     from trainvitals.bench.inputs import make_arrays
+    from trainvitals.bench.torch_loading import load
+    from trainvitals.bench.torch_models import TorchModel
 
     if plan.is_generator:
         raise Unavailable("text generation models are not exported")
-    module, specs, _ = torch_models.load(plan)
+    module, specs, only_batch, _ = load(plan)
     specs = plan.inputs or specs
-    model = torch_models.TorchModel(module, "cpu")
+    model = TorchModel(module, "cpu")
+    model.only_batch = only_batch
 
     def export(name: str, batch: int, **more: Any) -> None:
         positions, named = model.prepare(specs, make_arrays(specs, batch, plan.seed))
@@ -207,6 +213,8 @@ def _export(plan: Plan, work: Path, batches: Sequence[int]) -> None:
         for batch in batches:
             try:
                 export(f"export.b{batch}.onnx", batch)
+            except Unavailable:
+                raise
             except Exception as error:  # noqa: BLE001 - as above, and nothing of it is our fault
                 raise Unavailable(f"torch cannot export the model: {_root_of(error)}") from None
 

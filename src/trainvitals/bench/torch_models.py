@@ -1,4 +1,4 @@
-"""Models that torch runs: loading them, and their variants. Imported in child processes only.
+"""Models that torch runs, and their variants. Imported in child processes only.
 Tested in tests/bench/test_worker.py."""
 
 from __future__ import annotations
@@ -6,11 +6,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import json
 import os
 import shutil
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +17,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from trainvitals.bench.inputs import InputSpec
+from trainvitals.bench.inputs import InputSpec, require_batch
 from trainvitals.bench.plan import Plan
+from trainvitals.bench.torch_loading import load
 from trainvitals.bench.unavailable import Unavailable
-from trainvitals.bench.user_code import import_callable
-from trainvitals.errors import name_kind
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -34,6 +31,8 @@ class TorchModel:
     def __init__(self, module: Any, device: str, *, dtype: torch.dtype | None = None, inference: bool = True) -> None:
         self.module = module
         self.device = device
+        self.only_batch: int | None = None
+        """The only batch size that the model's file allows."""
         self.convert_seconds: float | None = None
         self.compiles = False
         """Whether the first call of each shape compiles."""
@@ -42,6 +41,7 @@ class TorchModel:
 
     def prepare(self, specs: Sequence[InputSpec], arrays: Sequence[NDArray[Any]]) -> Inputs:
         """The inputs on the device, in the variant's data type."""
+        require_batch(len(arrays[0]), self.only_batch)
         tensors = [self._tensor(spec, array) for spec, array in zip(specs, arrays, strict=True)]
         named = {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is not None}
         return tuple(tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is None), named
@@ -209,148 +209,19 @@ def _packed_parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
                 yield found
 
 
-# -- loading
-
-PICKLE_BEGINS = b"\x80"
-"""Every pickle since protocol 2, as the old format of torch.save has it."""
-
-
-def load(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
-    """The module, the inputs that its file knows, and what is worth a remark. Unavailable with what to do."""
-    target = plan.target
-    path = Path(target)
-    if ":" in target and not path.exists():
-        return _use_factory(plan)
-    if not path.exists():
-        raise Unavailable(f"no such file or folder: {target}")
-    if path.is_dir():
-        return _load_transformers(plan)
-    if path.suffix == ".pt2":
-        if not zipfile.is_zipfile(path):
-            raise Unavailable(f"{path} is damaged or not a torch.export program")
-        exported = _guard_pickle(lambda: torch.export.load(path), path)
-        return exported.module(), _specs_of(exported), []
-    if zipfile.is_zipfile(path) and _is_script(path):
-        return *_evaluated(torch.jit.load(str(path), map_location="cpu")), []  # type: ignore[no-untyped-call]
-    with open(path, "rb") as file:
-        begins = file.read(1)
-    if not zipfile.is_zipfile(path) and begins != PICKLE_BEGINS:
-        raise Unavailable(f"{path} is no model that torch can load: a .pt2, TorchScript, or a file of torch.save")
-    return _load_pickle(plan, path)
-
-
-def _evaluated(module: Any) -> tuple[Any, tuple[InputSpec, ...]]:
-    return module.eval(), ()
-
-
-def _is_script(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        return any("/code/" in name for name in archive.namelist())
-
-
-def _guard_pickle(read: Callable[[], Any], path: Path) -> Any:
-    """torch refuses to unpickle anything but tensors here (TORCH_FORCE_WEIGHTS_ONLY_LOAD)."""
-    import pickle
-
-    try:
-        return read()
-    except pickle.UnpicklingError:
-        raise Unavailable(
-            f"{path} contains a pickle, which can run arbitrary code when loaded; if you trust it: --trust"
-        ) from None
-
-
-def _load_pickle(plan: Plan, path: Path) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
-    found = _guard_pickle(lambda: torch.load(path, map_location="cpu", weights_only=not plan.trust), path)
-    if isinstance(found, Mapping):
-        raise Unavailable(
-            f"{path} has weights and no code: give the function that makes the model, "
-            f"such as: my_models:make_model --weights {path}"
-        )
-    if not callable(found):
-        raise Unavailable(f"{path} contains {name_kind(found)}, not a model")
-    return _ready(found)
-
-
-def _ready(module: Any) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
-    if not isinstance(module, torch.nn.Module):
-        return module, (), []
-    remarks = ["training mode was on and has been turned off"] if module.training and _minds_training(module) else []
-    return module.eval().requires_grad_(False), (), remarks
-
-
-def _minds_training(module: torch.nn.Module) -> bool:
-    """Whether it has a layer that behaves differently while training; a new module is in that mode, harmlessly."""
-    kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.modules.dropout._DropoutNd)
-    return any(isinstance(item, kinds) for item in module.modules())
-
-
-def _use_factory(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
-    found = import_callable(plan.target)
-    torch.manual_seed(plan.seed)  # one that initializes its weights makes the same model in every child
-    if not callable(found):
-        raise Unavailable(f"{plan.target} is {name_kind(found)}, not a model or a function that makes one")
-    module = found if isinstance(found, torch.nn.Module) else found()
-    if plan.weights is not None:
-        path = Path(plan.weights)
-        if not path.is_file():
-            raise Unavailable(f"no such file: --weights {path}")
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state = load_file(path)
-        else:
-            state = _guard_pickle(lambda: torch.load(path, map_location="cpu", weights_only=not plan.trust), path)
-            state = state.get("state_dict", state.get("model", state)) if isinstance(state, Mapping) else state
-        try:
-            module.load_state_dict(state)
-        except (RuntimeError, TypeError) as error:
-            raise Unavailable(f"{path} does not fit the model: {' '.join(str(error).split())[:300]}") from None
-    if not callable(module):
-        raise Unavailable(f"{plan.target} returned {name_kind(module)}, not a model")
-    return _ready(module)
-
-
-def _specs_of(exported: Any) -> tuple[InputSpec, ...]:
-    """The example inputs that an exported program carries."""
-    if exported.example_inputs is None:
-        return ()
-    positions, named = exported.example_inputs
-    given = [(None, item) for item in positions] + list(named.items())
-    if not all(isinstance(item, torch.Tensor) for _, item in given):
-        return ()
-    return tuple(InputSpec(tuple(item.shape), str(item.dtype).removeprefix("torch."), name) for name, item in given)
-
-
-def _load_transformers(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
-    folder = Path(plan.target)
-    if not (folder / "config.json").is_file():
-        raise Unavailable(f"{folder} has no config.json: not a Transformers model folder")
-    try:
-        import transformers
-    except ImportError:
-        raise Unavailable("needs: pip install transformers") from None
-    names = json.loads((folder / "config.json").read_text()).get("architectures") or []
-    kind = transformers.AutoModelForCausalLM if any("LM" in name for name in names) else transformers.AutoModel
-    model = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=plan.trust, dtype=torch.float32)
-    if not plan.is_generator:
-        model.config.use_cache = False  # one call: nobody would use it, and torch cannot export it
-    length = plan.prompt or 128
-    return model.eval(), (InputSpec((1, length), "int64", "input_ids", int(model.config.vocab_size)),), []
-
-
 # -- variants
 
 
-def build(plan: Plan, variant: str, work: Path) -> tuple[TorchModel, tuple[InputSpec, ...], list[str]]:
+def build(plan: Plan, variant: str, work: Path) -> tuple[TorchModel, tuple[InputSpec, ...], tuple[str, ...]]:
     """The model as this variant. Unavailable with the reason where that cannot be had here."""
     if plan.device.startswith("cuda") and not torch.cuda.is_available():
         raise Unavailable("torch sees no CUDA device")
-    module, specs, remarks = load(plan)
+    module, specs, only_batch, remarks = load(plan)
     with contextlib.suppress(AttributeError, NotImplementedError):
         module = module.to(plan.device)
     begin = time.perf_counter()
     model = _BUILDERS[variant](plan, module, plan.inputs or specs, work)
+    model.only_batch = only_batch
     if variant != "fp32" and not model.compiles:
         model.convert_seconds = time.perf_counter() - begin
     return model, specs, remarks

@@ -63,9 +63,8 @@ class Worker:
         self._work = Path(work)
         is_onnx = variant in ONNX_VARIANTS
         if self._plan.target.endswith(".onnx") and not is_onnx:
-            raise Unavailable("the model is an ONNX file, which torch cannot run")
-        _import(is_onnx, threads)
-        self._before = process_memory.read_resident() or 0.0
+            raise Unavailable("torch cannot run an ONNX file: use --variants onnx or int8-ort")
+        self._before = _import(self._plan, variant, threads)
         process_memory.reset_peak()
         begin = self._clock()
         self._model: Any
@@ -83,14 +82,14 @@ class Worker:
         self._load_peak = process_memory.read_peak()
         self._specs = self._plan.inputs or specs
         if not self._specs:
-            raise Unavailable("the model file does not contain its inputs: pass --input, such as 1x3x224x224")
+            raise Unavailable("its inputs are not known: pass their shape, such as --input 1x3x224x224")
         gc.collect()
         gc.freeze()  # what was imported is not looked through again before every round
         return {
             "load_seconds": seconds - (self._model.convert_seconds or 0.0),
             "convert_seconds": self._model.convert_seconds,
             "inputs": [tuple(spec) for spec in self._specs],
-            "remarks": remarks,
+            "remarks": list(remarks),
             "versions": _versions(),
             **self._model.describe(),
         }
@@ -288,17 +287,22 @@ class Worker:
         return f"in {culprit}: " if culprit else ""
 
 
-def _import(is_onnx: bool, threads: int) -> None:
-    """The library before the model: its memory is not the model's."""
-    if is_onnx:
+def _import(plan: Plan, variant: str, threads: int) -> float:
+    """Import the libraries, and return what the process holds then, in MB: their memory is not the model's."""
+    if variant in ONNX_VARIANTS:
         with contextlib.suppress(ImportError):  # reported by whoever needs it
             import onnxruntime  # noqa: F401
-        return
+        return process_memory.read_resident() or 0.0
     try:
         import torch
     except ImportError:
         raise Unavailable("torch is not installed; only ONNX files can be measured without it") from None
     torch.set_num_threads(threads)
+    from trainvitals.bench.torch_loading import import_libraries
+
+    before = process_memory.read_resident() or 0.0
+    # A model that a module made when it was imported came with the libraries.
+    return process_memory.read_resident() or 0.0 if import_libraries(plan, variant) else before
 
 
 def _versions() -> dict[str, str]:

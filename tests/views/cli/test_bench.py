@@ -22,6 +22,7 @@ from trainvitals.journal.documents.benchmark import (
     Latency,
     MeasuredVariant,
     ModelMemory,
+    Peak,
     new_benchmark,
 )
 from trainvitals.journal.documents.run import BENCHMARK, new_run
@@ -117,6 +118,20 @@ def test_generators_have_their_own_columns() -> None:
     assert "first token" in text
     assert "25 ms" in text
     assert "200" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(0.12, "12 %"), (0.004, "0.4 %"), (4e-4, "0.04 %"), (2e-5, "0.002 %"), (5e-7, "< 0.001 %"), (0.0, "0.0 %")],
+)
+def test_errors_are_in_percent_however_small(error: float, text: str) -> None:
+    row = replace(REFERENCE, agreement=Agreement(relative_error=error, within=True))
+    assert f"| {text} |" in make_markdown(new_benchmark("model.pt2", results=(row,)))
+
+
+def test_a_share_of_the_peak_is_never_shown_as_none() -> None:
+    row, peak = replace(REFERENCE, flops=128), Peak(threads=1, flops_per_second=1e11, bytes_per_second=1e10)
+    assert "less than 0.1 % of what" in make_markdown(new_benchmark("tiny", results=(row,), peaks=(peak,)))
 
 
 def test_markdown_is_a_table_with_every_row() -> None:

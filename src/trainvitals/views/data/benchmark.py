@@ -34,8 +34,8 @@ from trainvitals.views.data.shapes import BenchmarkRowJson, BenchmarksJson, Dist
 
 LATENCY = "latency_ms/"
 """How the names of a benchmark's rows of metrics begin, one for each variant and batch."""
-
-
+SMALLEST_ERROR = 1e-5
+"""That is shown: below it are the roundings of 32 bits."""
 BINS = 40
 MOST_SHOWN = 50
 """The newest benchmarks of a run that a view shows; the history of all is a metric of the run."""
@@ -79,7 +79,13 @@ def _error(row: MeasuredVariant) -> str:
     error = row.agreement.relative_error if row.agreement is not None else None
     if error is None:
         return NONE
-    return percent(error) if error >= 0.0005 else f"{error:.0e}" if error else "0"
+    if error >= 0.0005 or not error:
+        return percent(error)
+    return f"{error * 100:.1g} %" if error >= SMALLEST_ERROR else f"< {percent(SMALLEST_ERROR, 3)}"
+
+
+def _share(share: float) -> str:
+    return percent(share) if share >= 0.001 else "less than 0.1 %"
 
 
 def _generation(row: MeasuredVariant) -> Generation:
@@ -149,7 +155,7 @@ def remarks_of(found: Benchmark) -> list[str]:
         rate = _flops_per_second(reference) or 0.0
         what = "prompt" if reference.generation is not None else "call"
         share = _share_of_peak(reference, found)
-        more = f", {percent(share)} of what a large matrix product reaches here" if share is not None else ""
+        more = f", {_share(share)} of what a large matrix product reaches here" if share is not None else ""
         lines.append(f"{reference.name}: {_flop(reference.flops)} per {what}, {_flop(rate)}/s{more}")
     return lines
 
