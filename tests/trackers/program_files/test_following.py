@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import time
@@ -88,6 +89,18 @@ def test_several_folders_have_their_names_before_those_of_metrics(run: Run, tmp_
     for folder in ("logs/train", "logs/validation", "logs/train/fold1", "elsewhere"):
         run.note(EVENTS, write_events(tmp_path / folder / "events.out.tfevents.1", (1, "a", 1.0)))
     assert [set(row) for _, row in run.take()] == [{"a"}, {"validation/a"}, {"fold1/a"}, {"elsewhere/a"}]
+
+
+@pytest.mark.parametrize("package", ["torch.utils.tensorboard", "tensorboardX"])
+def test_results_of_add_hparams_have_their_names_and_no_step(package: str, run: Run, tmp_path: Path) -> None:
+    writer = importlib.import_module(package).SummaryWriter(str(tmp_path / "logs"))
+    for step in range(3):
+        writer.add_scalar("loss", step / 2, step)
+    writer.add_hparams({"lr": 0.1}, {"hparam/accuracy": 0.5})
+    writer.close()
+    for path in sorted((tmp_path / "logs").rglob("events*"), key=lambda path: len(path.parts)):
+        run.note(EVENTS, path)
+    assert run.take() == [*((step, {"loss": step / 2}) for step in range(3)), (None, {"hparam/accuracy": 0.5})]
 
 
 def test_of_a_folder_only_the_files_of_the_process_count(run: Run, tmp_path: Path) -> None:

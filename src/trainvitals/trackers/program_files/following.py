@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import socket
 import sys
@@ -43,6 +44,8 @@ LAST_LOOK_SECONDS = 60.0
 CLOCK_SECONDS = 2.0
 """By so much the time in the name of an event file may be before the time at which its writer was made."""
 
+_HPARAMS_FOLDER = re.compile(r"\d{9,}\.\d+")
+
 
 class FileRows(NamedTuple):
     """Rows of a file and the position behind them."""
@@ -55,6 +58,7 @@ class ProgramFile(Protocol):
     """A file that a program writes."""
 
     steps_are_epochs: bool
+    has_steps: bool
 
     def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]: ...
 
@@ -66,6 +70,7 @@ class WrittenEvents:
 
     def __init__(self, path: Path) -> None:
         self._file = EventFile(path)
+        self.has_steps = not _is_of_hparams(path.parent)
 
     def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]:
         for block in self._file.read(int(position.get("offset", 0))):
@@ -76,6 +81,8 @@ class WrittenEvents:
 
 class WrittenTable:
     """The table of a CSVLogger."""
+
+    has_steps = True
 
     def __init__(self, note: FileNote) -> None:
         self._table = CsvTable(Path(note.path))
@@ -155,6 +162,7 @@ class FollowedRank:
     def _choose_prefix(self, kind: type, folder: Path) -> str:
         """Of the names of this folder: none for the first, which is often the only one; else TensorBoard's way to tell
         `logs/train` from `logs/validation`."""
+        folder = folder.parent if _is_of_hparams(folder) else folder
         first = self._first.setdefault(kind, folder)
         if folder == first:
             return ""
@@ -175,8 +183,18 @@ class FollowedRank:
                 renamed = {
                     f"logged/{name}" if name in self._repeats.names else name: value for name, value in fresh.items()
                 }
-                self._writer.append(renamed, step=step, time=time.time() if micros == NO_TIME else micros / 1e6)
+                self._writer.append(
+                    renamed,
+                    step=step if held.file.has_steps else None,
+                    time=time.time() if micros == NO_TIME else micros / 1e6,
+                )
         self._position[held.key] = held.rows.position
+
+
+def _is_of_hparams(folder: Path) -> bool:
+    """Whether `add_hparams` of torch or tensorboardX made it: it has the results of a run, all at step 0, in a folder
+    that is named after the time."""
+    return _HPARAMS_FOLDER.fullmatch(folder.name) is not None
 
 
 def _without_former(notes: Iterable[FileNote]) -> list[FileNote]:
