@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from made_runs import make_timed_run
+from made_runs import make_run, make_timed_run, write
 
 import trainvitals
 from trainvitals.journal.reader import RunReader
@@ -65,3 +65,10 @@ def test_a_step_of_two_attempts_is_where_the_newest_logged_it(tmp_path: Path) ->
     assert range_of(reader, "step", 3, 5, "relative") == (103, 105)
     assert range_of(reader, "step", 1, 2, "relative") == (1, 2)
     assert range_of(reader, "relative", 3, 50, "step")[0] == 2 + round((3 - 2) / (103 - 2), 3), "replaced rows are gone"
+
+
+def test_rows_without_a_step_lead_nowhere_and_harm_nothing(tmp_path: Path) -> None:
+    rows = [{"loss": 1.0}, *({"step": step, "loss": 1.0, "epoch": step / 2} for step in range(4))]
+    reader = RunReader(write(make_run(tmp_path / "p" / "r"), rows).parent)
+    assert range_of(reader, "step", 1, 2, "epoch") == (0.5, 1)
+    assert range_of(reader, "epoch", 0.5, 1, "relative") == (2, 3), "read from the metric whose rows all have a step"

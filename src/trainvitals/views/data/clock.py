@@ -41,7 +41,8 @@ def read_clock(
         )
         if by_step and by_time and len(by_step[0].x) == len(by_time[0].x):
             return Clock(by_step[0].x, by_time[0].x)
-        if points is None and by_step and by_time and len(by_time[0].x):  # the first rows of some imports have no time
+        # The first rows of some imports have no time. Rows without a step lead nowhere: others of them may.
+        if points is None and by_step and by_time and 0 < len(by_time[0].x) < len(by_step[0].x):
             return Clock(by_step[0].x[-len(by_time[0].x) :], by_time[0].x)
     return None
 
