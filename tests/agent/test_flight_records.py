@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainvitals.agent.flight_records import find_record
+from trainvitals.agent.flight_records import LARGEST, find_record
 
 NAMES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 
@@ -41,6 +41,23 @@ def test_a_pickle_is_named_and_never_loaded(tmp_path: Path) -> None:
 def test_a_damaged_dump_is_only_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace_0").write_text(text)
     assert str(tmp_path / "trace_0") in str(find_record({NAMES[0]: str(tmp_path / "trace_")}, 0, 0.0))
+
+
+@pytest.mark.promise(
+    "a pipe, or a file of another user, where PyTorch's flight recorder dumps", "it is neither waited for nor believed"
+)
+@pytest.mark.parametrize("kind", ["pipe", "foreign", "large"])
+def test_what_somebody_else_put_there_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "trace_0"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "large":
+        path.write_bytes(b"{" * (LARGEST + 1))
+    else:
+        path.write_text(json.dumps({"entries": [{"profiling_name": "forged", "collective_seq_id": 1}]}))
+        path.chmod(0o666)
+    named = f"rank 0: {path}" if kind == "large" else None
+    assert find_record({NAMES[0]: str(tmp_path / "trace_")}, 0, 0.0) == named
 
 
 def test_without_a_dump_of_this_run_there_is_nothing_to_say(tmp_path: Path) -> None:

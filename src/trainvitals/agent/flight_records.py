@@ -5,10 +5,13 @@ Most dumps are pickles, which run code when they are read: of these only the pla
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from trainvitals import runtime
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables with the beginning of the files' names; the rank follows."""
@@ -34,9 +37,13 @@ def find_record(environment: Mapping[str, str], rank: int, since: float) -> str 
 
 def _find_last_collective(path: Path) -> str | None:
     """The last collective that was begun, if the dump is JSON."""
-    with open(path, "rb") as file:
-        raw = file.read(LARGEST + 1)
-    if not raw.lstrip().startswith(b"{") or len(raw) > LARGEST:
+    try:
+        raw = runtime.read_regular(path, LARGEST, own=True)  # often in /tmp, where others can put a pipe in its place
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            return None
+        raise
+    if not raw.lstrip().startswith(b"{"):
         return None
     try:
         entries = json.loads(raw).get("entries")
