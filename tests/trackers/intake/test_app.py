@@ -16,6 +16,7 @@ from waiting import PATIENCE
 
 from trainvitals.trackers.intake.app import MOST_BODY, Room
 from trainvitals.trackers.intake.keys import make_key
+from trainvitals.trackers.intake.uploads import Signer
 
 from .conftest import LocalServer, Server
 from .test_wandb import graphql, stream, upsert
@@ -36,6 +37,24 @@ def test_the_token_is_needed_in_the_form_of_each_client(local: LocalServer) -> N
         assert server.post("/graphql", VIEWER, headers=headers).status_code == 401
     assert server.client.get("/api/2.0/mlflow/experiments/get").json()["error_code"] == "UNAUTHENTICATED"
     assert server.post("/v1/metrics", {}, headers={}).status_code == 401
+
+
+@pytest.mark.promise("a short token is guessed through the entrance of clients", "ten attempts per minute, in all")
+def test_a_short_token_is_not_guessed_here_either(tmp_path: Path, serve: Callable[..., Server]) -> None:
+    file = tmp_path / "token"
+    file.write_text("password1")
+    server = serve("wandb,mlflow,otlp", "--token-file", str(file))
+
+    def ask(path: str, token: str) -> int:
+        return server.post(path, VIEWER, headers={"authorization": f"Bearer {token}"}).status_code
+
+    paths = ("/graphql", "/v1/metrics", "/api/2.0/mlflow/runs/search")
+    assert [ask(paths[guess % 3], f"password{guess}") for guess in range(100, 110)] == [401] * 10
+    assert ask("/graphql", "password1") == 429
+    wrong = httpx.get(f"{server.address}/api/v1/about", headers={"authorization": "Bearer x"}, timeout=PATIENCE)
+    assert wrong.status_code == 429, "the dashboard counts them as well"
+    signed = Signer("password1").sign("/wandb-files/a/b/c/d")
+    assert httpx.put(f"{server.address}{signed}", content=b"x", timeout=PATIENCE).status_code == 403
 
 
 def test_a_page_of_another_site_cannot_log(server: Server) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from trainvitals import connections
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web import login
 
@@ -79,19 +81,35 @@ def test_a_cookie_holds_for_a_month_and_is_not_a_code() -> None:
     assert not login.is_cookie("token", cookie, clock)
 
 
+@pytest.mark.promise("cookies and links signed with guesses of a short token", "none opens: they need a secret as well")
+def test_who_guesses_a_short_token_cannot_try_it_with_cookies_and_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "ours"))
+    for token in ("password1", login.new_token()):
+        cookie, code, begun = login.new_cookie(token), login.new_code(token, 8080), time.time() - 1
+        assert login.is_cookie(token, cookie) and login.Codes(token, 8080, begun).spend(code) is None
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "theirs"))
+            is_enough = not connections.can_be_guessed(token)
+            assert login.is_cookie(token, login.new_cookie(token))
+            assert login.is_cookie(token, cookie) is is_enough
+            assert (login.Codes(token, 8080, begun).spend(code) is None) is is_enough
+
+
 def test_wrong_tokens_are_counted_by_address_for_a_minute() -> None:
     clock = Clock()
-    wrong = login.WrongTokens("password", clock)
-    for _ in range(login.MOST_WRONG):
+    wrong = connections.WrongTokens("password", clock)
+    for _ in range(connections.MOST_WRONG):
         assert wrong.wait("a") == 0
         wrong.note("a")
-    assert wrong.wait("a") == login.WRONG_SECONDS and wrong.wait("b") == 0
-    clock.now += login.WRONG_SECONDS
+    assert wrong.wait("a") == connections.WRONG_SECONDS and wrong.wait("b") == 0
+    clock.now += connections.WRONG_SECONDS
     assert wrong.wait("a") == 0
 
 
 def test_a_token_that_cannot_be_guessed_locks_nobody_out() -> None:
-    wrong = login.WrongTokens(login.new_token())
+    wrong = connections.WrongTokens(login.new_token())
     for _ in range(100):
         wrong.note("a")
     assert wrong.wait("a") == 0

@@ -13,6 +13,7 @@ import binascii
 import contextlib
 import hmac
 import logging
+import math
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
@@ -25,6 +26,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from trainvitals import runtime
+from trainvitals.connections import WrongTokens
 from trainvitals.journal.documents.cause import GONE, Cause
 from trainvitals.journal.encoding import dump_json
 from trainvitals.journal.layout import RUN_FILE
@@ -162,6 +164,7 @@ class IntakeApp:
         self._settings = settings
         self._accept = tuple(accept)
         self._token = token
+        self.wrong_tokens = WrongTokens(token or "")
         self._signer = Signer(token)
         self._report_once = OnceReporter()
         self._room = room or Room()
@@ -258,7 +261,10 @@ class IntakeApp:
                 path = request.url.path.removeprefix(self._prefix(request))
                 if not self._signer.is_signed(path, request.query_params.get("signature", "")):
                     return _respond(IntakeAnswer(403, _refusal("the upload URL is not signed")))
+            elif (wait := self.wrong_tokens.wait(address := request.client.host if request.client else "")) > 0:
+                return _respond(IntakeAnswer(429, _refusal("too many wrong keys"), retry_after=math.ceil(wait)))
             elif not self._is_admitted(request):
+                self.wrong_tokens.note(address)
                 body = {"error_code": "UNAUTHENTICATED", "message": _WRONG_TOKEN, "error": _WRONG_TOKEN}
                 return _respond(IntakeAnswer(401, body))
             try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
+from trainvitals.connections import can_be_guessed
 from trainvitals.journal import folder as run_folder
 from trainvitals.runtime import NO_LINK
 
@@ -107,7 +108,9 @@ class Signer:
     """Signs addresses that are used without a key."""
 
     def __init__(self, token: str | None) -> None:
-        self._secret = (token or "").encode() or os.urandom(16)
+        # Whoever could try signatures made with a short token would try tokens. Without one, addresses that were given
+        # out end with the server.
+        self._secret = token.encode() if token and not can_be_guessed(token) else os.urandom(16)
 
     def sign(self, path: str) -> str:
         """The path with its signature, ready for an address."""

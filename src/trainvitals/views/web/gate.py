@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
+from trainvitals.connections import WrongTokens
 from trainvitals.views.web import entrance, login
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Gate:
         self._door = door
         self._intake = intake
         self._codes = login.Codes(door.token, door.port, door.begun) if door.token is not None else None
-        self._wrong = login.WrongTokens(door.token or "")
+        # Who guesses gets no more tries from two entrances than from one.
+        self._wrong = intake.wrong_tokens if intake is not None else WrongTokens(door.token or "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import base64
 import errno
+import functools
 import hmac
 import os
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from trainvitals import runtime
+from trainvitals.connections import Clock, can_be_guessed
 from trainvitals.errors import TrainvitalsError
 
 TOKEN_FILE = "serve.token"
@@ -24,13 +25,6 @@ CODE_SECONDS = 86_400.0
 COOKIE_SECONDS = 30 * 86_400
 WRITE_SECONDS = 2.0
 """How long another process may take between making the file and writing the token."""
-MOST_WRONG, WRONG_SECONDS = 10, 60.0
-"""Wrong tokens that an address may try within this time, if the right one can be guessed at all."""
-UNGUESSABLE = 22
-"""Characters of a token that cannot be guessed; a user's own choice may be shorter."""
-MOST_ADDRESSES = 10_000
-
-Clock = Callable[[], float]
 
 
 # -- the token
@@ -147,42 +141,17 @@ def _milliseconds(seconds: float) -> int:
 
 def _sign(token: str, *parts: str) -> str:
     """128 bits, so that a link fits on a line."""
-    digest = hmac.digest(token.encode(), "\n".join(parts).encode(), "sha256")
+    digest = hmac.digest(_signing_key(token, runtime.runtime_dir()), "\n".join(parts).encode(), "sha256")
     return base64.urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+
+
+@functools.lru_cache(maxsize=100)
+def _signing_key(token: str, place: Path) -> bytes:
+    """A token of somebody's own choice may be guessed, and nobody counts wrong cookies: the token in our file is needed
+    as well."""
+    own = read_token() if can_be_guessed(token) else ""
+    return hmac.digest(own.encode(), token.encode(), "sha256") if own else token.encode()
 
 
 def _is_equal(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode(), right.encode())
-
-
-# -- guessing
-
-
-class WrongTokens:
-    """How many wrong tokens each address tried recently. Codes, cookies and long tokens cannot be guessed and are not
-    counted: other accounts come from the same address, and must not be able to lock anybody out."""
-
-    def __init__(self, token: str, clock: Clock = time.monotonic) -> None:
-        self._can_be_guessed = len(token) < UNGUESSABLE
-        self._clock = clock
-        self._tries: dict[str, tuple[float, int]] = {}
-
-    def note(self, address: str) -> None:
-        """Count a wrong token from this address."""
-        if not self._can_be_guessed:
-            return
-        since, count = self._recent(address)
-        self._tries.pop(address, None)
-        if len(self._tries) >= MOST_ADDRESSES:
-            del self._tries[next(iter(self._tries))]
-        self._tries[address] = (since, count + 1)
-
-    def wait(self, address: str) -> float:
-        """Seconds until this address may try again; 0 if it may."""
-        since, count = self._recent(address)
-        return since + WRONG_SECONDS - self._clock() if count >= MOST_WRONG else 0.0
-
-    def _recent(self, address: str) -> tuple[float, int]:
-        now = self._clock()
-        since, count = self._tries.get(address, (now, 0))
-        return (since, count) if now - since < WRONG_SECONDS else (now, 0)

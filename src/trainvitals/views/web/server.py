@@ -156,7 +156,7 @@ def is_served(host: str, port: int) -> bool:
 
 def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
     """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
-    from trainvitals.connections import make_server
+    from trainvitals.connections import can_be_guessed, make_server
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.tenants import Tenants
 
@@ -179,8 +179,8 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
     else:
         app = make(options.runs, door)
     server = make_server(app, grace_seconds=1, idle_seconds=30)  # an open stream never ends by itself
-    if options.token is not None and not options.has_own_token:
-        threading.Thread(target=_keep_token, args=(options.token,), daemon=True).start()
+    if options.token is not None and (not options.has_own_token or can_be_guessed(options.token)):
+        threading.Thread(target=_keep_token, args=(login.read_token(),), daemon=True).start()
     if until_pid:
         threading.Thread(target=_end_after, args=(server, until_pid), daemon=True).start()
     server.run(sockets=[bound])
