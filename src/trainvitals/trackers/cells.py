@@ -3,6 +3,8 @@ Tested in tests/trackers/test_tables.py and tests/views/cli/test_detect.py."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from trainvitals.journal.encoding import NONFINITE
 
 _MISSING = frozenset({"", "na", "n/a", "none", "null", "-"})
@@ -18,6 +20,8 @@ def read_number(cell: object) -> float | None:
     """None for what is missing or is no number."""
     if isinstance(cell, (int, float)):
         return cell
+    if isinstance(cell, Decimal):  # of a Parquet file
+        return float(cell)
     if not isinstance(cell, str):
         return None
     text = cell.strip()

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from trainvitals import http_client
 from trainvitals.journal.documents.run import RUNNING
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.trackers.foreign import LATEST, open_database, parse_json, read_yaml
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import About
 
@@ -26,6 +28,7 @@ PAGE = 25_000
 """Points that a server gives at once."""
 MOST_OF_AN_ANSWER = 64 << 20
 ANSWER_SECONDS = 60.0
+DAMAGED = "points without a time or step that can be one"
 LARGEST_DOUBLE = 1.7976931348623157e308
 """What the database has for infinity."""
 _STATUSES: Mapping[object, str] = {
@@ -80,7 +83,8 @@ class MlflowRunInfo:
         )
 
     def end(self) -> SourceEnd:
-        return SourceEnd(_STATUSES.get(self.status, RUNNING), _seconds(self.ended))
+        status = _STATUSES.get(self.status, RUNNING) if isinstance(self.status, (str, int)) else RUNNING
+        return SourceEnd(status, _seconds(self.ended))
 
 
 class MlflowStore(Protocol):
@@ -175,11 +179,14 @@ class MlflowRun:
             yield Piece(position={**position, "about": digest}, about=about)
         rows = _Rows()
         for point in self._store.points(self.key, moving):
-            rows.add(point)
+            if _is_whole(point):
+                rows.add(point)
+            else:
+                rows.left_out[DAMAGED] += 1
             if rows.count >= PIECE_POINTS:
                 yield rows.make_piece(moving)
                 rows = _Rows()
-        if rows.count:
+        if rows.count or rows.left_out:
             yield rows.make_piece(moving)
 
 
@@ -192,6 +199,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.count = 0
+        self.left_out = Counter[str]()
         self._again: set[str] = set()
         self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
 
@@ -209,12 +217,23 @@ class _Rows:
         for (milliseconds, step), rows in sorted(self._rows.items(), key=lambda item: item[0]):
             for row in rows:
                 lines.add_row(milliseconds * 1000, step, row)
-        return Piece(position=json.loads(json.dumps(position)), lines=lines, again=frozenset(self._again))
+        place = json.loads(json.dumps(position))
+        return Piece(position=place, lines=lines, again=frozenset(self._again), left_out=self.left_out)
+
+
+def _is_whole(point: MlflowPoint) -> bool:
+    """Whether it can be kept: SQLite and JSON hold anything in any place."""
+    return (
+        type(point.milliseconds) is int
+        and 0 <= point.milliseconds <= LATEST * 1000
+        and type(point.step) is int
+        and abs(point.step) < 2**62
+    )
 
 
 def _seconds(milliseconds: object) -> float | None:
-    if isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool) and milliseconds > 0:
-        return milliseconds / 1000
+    if type(milliseconds) in (int, float) and 0 < milliseconds <= LATEST * 1000:  # type: ignore[operator]
+        return milliseconds / 1000  # type: ignore[operator]
     return None
 
 
@@ -231,10 +250,10 @@ class FileStore:
 
     def list_runs(self) -> Iterator[tuple[str, str]]:
         for meta in sorted(self._root.glob("*/meta.yaml")):
-            experiment = str(_read_yaml(meta).get("name") or meta.parent.name)
+            experiment = str(read_yaml(meta).get("name") or meta.parent.name)
             for inner in sorted(meta.parent.glob("*/meta.yaml")):
                 if (
-                    _read_yaml(inner).get("lifecycle_stage", "active") == "active"
+                    read_yaml(inner).get("lifecycle_stage", "active") == "active"
                     and (inner.parent / "metrics").is_dir()
                 ):
                     self._folders[inner.parent.name] = inner.parent
@@ -242,7 +261,7 @@ class FileStore:
 
     def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
         folder = self._folders[run_id]
-        meta = _read_yaml(folder / "meta.yaml")
+        meta = read_yaml(folder / "meta.yaml")
         return MlflowRunInfo(
             run_id,
             experiment,
@@ -278,16 +297,6 @@ def _parse_point(key: str, line: bytes) -> MlflowPoint | None:
         return None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _read_texts(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -304,11 +313,9 @@ class DatabaseStore:
 
     def __init__(self, path: Path) -> None:
         self.place = str(path)
-        address = f"file:{urllib.parse.quote(str(path))}?mode=ro"
         try:
-            self._connection = sqlite3.connect(address, uri=True, timeout=10.0)
-            tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
-        except sqlite3.Error as error:
+            self._connection, tables = open_database(path)
+        except (OSError, sqlite3.Error) as error:
             raise ImportFailed(f"cannot read {path.name}: {error}") from None
         if not {"runs", "metrics", "experiments"} <= tables:
             raise ImportFailed(f"{path.name} is not a database of MLflow")
@@ -347,11 +354,11 @@ class DatabaseStore:
         )
         for row, key, milliseconds, step, value, is_nan in self._ask(query, run_id, position.get("row", 0)):
             position["row"] = row
-            yield MlflowPoint(key, milliseconds, step, math.nan if is_nan else _from_database(value))
+            yield MlflowPoint(str(key), milliseconds, step, math.nan if is_nan else _number(value))
 
 
 def _from_database(value: float) -> float:
-    return math.copysign(math.inf, value) if abs(value) >= LARGEST_DOUBLE else float(value)
+    return math.copysign(math.inf, value) if abs(value) >= LARGEST_DOUBLE else value
 
 
 # -- a server
@@ -382,7 +389,7 @@ class ServerStore:
         if not answer.is_good:
             raise ImportFailed(f"{self.place} answered {answer.status} {answer.reason}: {answer.text}"[:300])
         try:
-            found = json.loads(answer.body)
+            found = parse_json(answer.body)
         except ValueError:
             raise ImportFailed(f"{self.place} did not answer as an MLflow server does") from None
         return found if isinstance(found, dict) else {}
@@ -467,12 +474,12 @@ def _whole(value: object) -> int | None:
     """A number that JSON may have as a text, for it has 64 bits."""
     try:
         return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _number(value: object) -> float:
     try:
         return _from_database(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

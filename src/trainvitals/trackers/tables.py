@@ -9,7 +9,6 @@ times has none, and none is made up.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 import time
@@ -20,13 +19,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from trainvitals.journal import parquet
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.cells import find_separator, is_missing, read_number
+from trainvitals.trackers.foreign import parse_json, read_yaml
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import NO_TIME, About
 
 PIECE_ROWS = 200_000
+MOST_LINE = 16 << 20
+MOST_HEADER = 1 << 20
+MOST_ROW = 1 << 20
+"""Of lines that a quotation mark joins."""
 SETTLED_SECONDS = 5.0
 """A last line without a newline counts as whole once the file has not changed for so long."""
 
@@ -40,6 +45,8 @@ _EARLIEST, _LATEST = 3e8, 1e11
 """Seconds since 1970 that can be a time; more are milliseconds, fewer are seconds since the start."""
 
 Row = Mapping[str, Any]
+UNREADABLE = "lines that cannot be read"
+_UNREADABLE_ROW: Row = {UNREADABLE: "x"}
 
 
 def open_source(target: str) -> TableSource:
@@ -155,16 +162,23 @@ class TableFile(Protocol):
         ...
 
 
-def _read_lines(path: Path, after: TablePosition) -> Iterator[tuple[TablePosition, bytes]]:
-    """Whole lines, each with the place behind it."""
+def _read_lines(path: Path, after: TablePosition) -> Iterator[tuple[TablePosition, bytes | None]]:
+    """Whole lines, each with the place behind it; None for one that is too long."""
     with open(path, "rb") as file:
         file.seek(after.offset)
         rows, offset = after
-        for line in file:
-            if not line.endswith(b"\n") and time.time() - path.stat().st_mtime < SETTLED_SECONDS:
+        while piece := file.readline(MOST_LINE):
+            size, line = len(piece), piece if len(piece) < MOST_LINE else None
+            while not piece.endswith(b"\n") and (more := file.readline(MOST_LINE)):
+                piece, size, line = more, size + len(more), None
+            if not piece.endswith(b"\n") and not _is_settled(path):
                 return
-            rows, offset = rows + 1, offset + len(line)
+            rows, offset = rows + 1, offset + size
             yield TablePosition(rows, offset), line
+
+
+def _is_settled(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime >= SETTLED_SECONDS
 
 
 class CsvTable:
@@ -176,30 +190,73 @@ class CsvTable:
 
     def mark(self) -> str:
         with open(self.path, "rb") as file:
-            return file.readline().decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+            header = file.readline(MOST_HEADER)
+        if len(header) == MOST_HEADER:
+            raise ImportFailed(f"{self.path.name} is not a table: its first line is longer than {MOST_HEADER >> 20} MB")
+        return header.decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
 
     def columns(self) -> Sequence[str]:
         header = self.mark()
-        return next(csv.reader([header], delimiter=find_separator(header)), [])
+        return _split_cells(header, find_separator(header)) or []
 
     def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         header = self.mark()
         separator = find_separator(header)
-        names = next(csv.reader([header], delimiter=separator), [])
+        names = _split_cells(header, separator) or []
         skip = 0
         if mark != header or not after.offset:
             skip, after = after.rows, TablePosition(-1)  # the header is a line, too
-        held = b""
-        for place, line in _read_lines(self.path, after):
-            held += line
-            if held.count(b'"') % 2:  # a cell with a newline in it
-                continue
-            text, held = held.decode("utf-8-sig" if place.rows == 0 else "utf-8", "backslashreplace"), b""
+        for place, text in _join_lines(_read_lines(self.path, after), self.path):
             if place.rows <= max(skip, 0) and (skip or place.rows == 0):
                 continue
-            cells = next(csv.reader([text.rstrip("\r\n")], delimiter=separator), [])
-            if cells:
+            cells = _split_cells(text.decode("utf-8", "backslashreplace"), separator) if text is not None else None
+            if cells is None:
+                yield place, _UNREADABLE_ROW
+            elif cells:
                 yield place, dict(zip(names, cells, strict=False))
+
+
+def _split_cells(line: str, separator: str) -> list[str] | None:
+    """None for what csv does not take, such as a cell of more than 128 KB."""
+    try:
+        return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    except csv.Error:
+        return None
+
+
+def _join_lines(
+    lines: Iterator[tuple[TablePosition, bytes | None]], path: Path
+) -> Iterator[tuple[TablePosition, bytes | None]]:
+    """Rows, for a cell may have newlines in it. A quotation mark that is never closed costs the line in which it is,
+    and not those behind it."""
+    held: list[tuple[TablePosition, bytes]] = []
+    size = 0
+    for place, line in lines:
+        if line is None:
+            yield from _give_up(held)
+            held, size = [], 0
+            yield place, None
+            continue
+        is_odd = line.count(b'"') % 2 == 1
+        if not held and not is_odd:
+            yield place, line
+            continue
+        held.append((place, line))
+        size += len(line)
+        if is_odd and len(held) > 1:
+            yield place, b"".join(part for _, part in held)
+            held, size = [], 0
+        elif size > MOST_ROW:
+            yield from _give_up(held)
+            held, size = [], 0
+    if held and _is_settled(path):
+        yield from _give_up(held)
+
+
+def _give_up(held: list[tuple[TablePosition, bytes]]) -> Iterator[tuple[TablePosition, bytes | None]]:
+    """The first of these lines has a quotation mark too many."""
+    for number, (place, line) in enumerate(held):
+        yield place, line if number else None
 
 
 class JsonTable:
@@ -223,16 +280,17 @@ class JsonTable:
         if after.offset > self.path.stat().st_size:  # it was begun again
             after = TablePosition(0)
         for place, line in _read_lines(self.path, after):
+            if line is None:
+                yield place, _UNREADABLE_ROW
+                continue
             if not line.strip():
                 continue
             try:
-                found = json.loads(line)
-            except ValueError:
-                found = None
-            yield place, dict(_flatten(found)) if isinstance(found, dict) else {UNREADABLE: "x"}
-
-
-UNREADABLE = "lines that are not JSON objects"
+                found = parse_json(line)
+                row: Row = dict(_flatten(found)) if isinstance(found, dict) else _UNREADABLE_ROW
+            except (ValueError, RecursionError):
+                row = _UNREADABLE_ROW
+            yield place, row
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -246,10 +304,12 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 class ParquetTable:
-    """Read with DuckDB."""
+    """Read with DuckDB, which is not shown the path: it would read meaning into it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder = parquet.OpenFolder(path.parent)
+        self._table = parquet.scan([self._folder.locate(path.name)])
 
     def mark(self) -> str:
         return ""
@@ -258,16 +318,16 @@ class ParquetTable:
         import duckdb
 
         try:
-            connection = duckdb.connect(config={"autoload_known_extensions": "false"})
-            return connection.execute(query, [str(self.path)])
+            return parquet.connect().execute(query)
         except duckdb.Error as error:
-            raise ImportFailed(f"cannot read {self.path.name}: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0].replace(self._folder.locate(""), "")
+            raise ImportFailed(f"cannot read {self.path.name}: {reason}") from None
 
     def columns(self) -> Sequence[str]:
-        return [column[0] for column in self._ask("SELECT * FROM read_parquet(?) LIMIT 0").description]
+        return [column[0] for column in self._ask(f"SELECT * FROM {self._table} LIMIT 0").description]
 
     def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
-        result = self._ask(f"SELECT * FROM read_parquet(?) OFFSET {after.rows}")
+        result = self._ask(f"SELECT * FROM {self._table} OFFSET {after.rows}")
         names = [column[0] for column in result.description]
         number = after.rows
         while batch := result.fetchmany(10_000):
@@ -334,7 +394,7 @@ class TableRun:
         has_times = first != NO_TIME
         return About(
             name=self.title,
-            config=_read_hparams(self._table.path.with_name("hparams.yaml")),
+            config=read_yaml(self._table.path.with_name("hparams.yaml")) or None,  # Lightning leaves it there
             started=first / 1e6 if has_times else None,
             has_times=has_times,
         )
@@ -382,14 +442,3 @@ def _add_row(piece: Piece, row: Row, columns: Columns) -> None:
 
 def _join_version(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}"
-
-
-def _read_hparams(path: Path) -> dict[str, Any] | None:
-    """What Lightning leaves beside its metrics.csv."""
-    import yaml
-
-    try:
-        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError, ValueError):  # there is none, or it has objects in it, which are never made
-        return None
-    return found if isinstance(found, dict) else None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-import urllib.parse
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import Any
 
 from trainvitals.journal.encoding import NONFINITE, parse_time
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.trackers.foreign import open_database, parse_json, to_micros
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd, SourceEvent
-from trainvitals.trackers.run_writing import NO_TIME, About
+from trainvitals.trackers.run_writing import About
 
 PIECE_ROWS = 200_000
 SYSTEM = "trackio/system/"
@@ -63,12 +62,13 @@ class Project:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._connection = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True, timeout=10.0)
-        except sqlite3.Error as error:
+            self._connection, self._tables = open_database(path)
+        except (OSError, sqlite3.Error) as error:
             raise ImportFailed(f"cannot read {path.name}: {error}") from None
 
     def columns(self, table: str) -> set[str]:
-        return {row[1] for row in self.ask(f"PRAGMA table_info({table})")}
+        """Empty if there is no such table."""
+        return {row[1] for row in self.ask(f"PRAGMA table_info({table})")} if table in self._tables else set()
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         try:
@@ -152,7 +152,7 @@ def _read_alert(moment: object, title: object, text: object, level: object, step
 
 def _load(text: object) -> dict[str, Any]:
     try:
-        found = json.loads(text) if isinstance(text, (str, bytes)) else None
+        found = parse_json(text) if isinstance(text, (str, bytes)) else None
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -171,5 +171,4 @@ def _add(
         elif value is not None:
             left_out["texts and lists"] += 1
     if row:
-        seconds = parse_time(moment)
-        lines.add_row(NO_TIME if seconds is None else round(seconds * 1e6), step, row)
+        lines.add_row(to_micros(parse_time(moment)), step, row)

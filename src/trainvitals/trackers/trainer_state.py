@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.trackers.foreign import parse_json
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import NO_TIME, About
 
@@ -111,7 +112,7 @@ class TrainerStateRun:
     @staticmethod
     def _load(path: Path | None) -> Mapping[str, Any]:
         try:
-            state = json.loads(path.read_bytes()) if path is not None else {}
+            state = parse_json(path.read_bytes()) if path is not None else {}
         except ValueError as error:
             raise ImportFailed(f"{path} is not JSON, or is still being written: {error}") from None
         if not isinstance(state, dict):

@@ -17,16 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
 from trainvitals.journal.documents import cause as causes
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import NONFINITE
 from trainvitals.journal.media import MOST_FILE_BYTES
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
+from trainvitals.trackers.foreign import parse_json, to_micros
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
-from trainvitals.trackers.run_writing import NO_TIME, About
+from trainvitals.trackers.run_writing import About
 from trainvitals.trackers.wandb_conventions import SEVERITIES, find_framework_step, list_files
 
 HEADER = b":W&B\xe1\xbe\x00"
@@ -116,7 +115,7 @@ class WandbRun:
         for after, record in _read_records(self._path, int(position.get("offset", 0)), piece.left_out):
             try:
                 reading.take(record, piece)
-            except Malformed:
+            except (Malformed, RecursionError):
                 piece.left_out[DAMAGED] += 1
             piece.position = {"offset": after}
             if reading.is_full(piece):
@@ -342,7 +341,7 @@ class _Reading:
     @staticmethod
     def _add(piece: Piece, seconds: float | None, step: Any, row: dict[str, Any]) -> None:
         if row and piece.lines is not None:
-            piece.lines.add_row(NO_TIME if seconds is None else round(seconds * 1e6), step, row)
+            piece.lines.add_row(to_micros(seconds), step, row)
 
 
 def _update(values: dict[str, Any], data: bytes) -> None:
@@ -365,7 +364,7 @@ def _read_items(data: bytes, wanted: int) -> Iterator[tuple[tuple[str, ...], Any
         item = as_bytes(value)
         path, text = _split_simple(item) or _split_item(item)
         try:
-            found = _load(text) if text else None
+            found = parse_json(text) if text else None
         except ValueError:  # also of bytes that are no text, and of a number too long for Python
             continue
         if path:
@@ -394,13 +393,6 @@ def _split_item(item: bytes) -> tuple[tuple[str, ...], bytes]:
         elif inner == 16:
             text = as_bytes(value)
     return tuple(path), text
-
-
-def _load(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        return json.loads(text)  # takes NaN and Infinity, which W&B writes and JSON does not have
 
 
 def _read_time(data: bytes) -> float:

@@ -20,6 +20,7 @@ from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, format_time, spell_all
 from trainvitals.journal.media import OverLimit
+from trainvitals.trackers.foreign import parse_json
 from trainvitals.trackers.intake import wandb_lines
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
@@ -321,7 +322,7 @@ class Wandb:
     def answer_stream(self, entity: str, project: str, run_id: str, body: bytes) -> IntakeAnswer:
         """What a client has logged since its last request, or a sign of life."""
         try:
-            request = wandb_lines.parse_json(body)
+            request = parse_json(body)
             if not isinstance(request, dict):
                 raise ValueError
         except ValueError:
@@ -388,7 +389,7 @@ class Wandb:
 
     def _take_summary(self, run: IntakeRun, line: object) -> None:
         try:
-            summary = wandb_lines.parse_json(line) if isinstance(line, str) else None
+            summary = parse_json(line) if isinstance(line, str) else None
         except ValueError:
             return
         if isinstance(summary, dict):
@@ -425,7 +426,7 @@ def _keep_media(run: IntakeRun, media: wandb_lines.LoggedMedia, line: wandb_line
 def _read_config(text: object) -> dict[str, Any]:
     """Each key of W&B's configuration with its value."""
     try:
-        found = wandb_lines.parse_json(text) if isinstance(text, str) else {}
+        found = parse_json(text) if isinstance(text, str) else {}
     except ValueError:
         return {}
     found = found if isinstance(found, dict) else {}

@@ -8,16 +8,14 @@ Tested in tests/trackers/intake/test_wandb.py.
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import orjson
-
 from trainvitals.journal.encoding import NONFINITE, format_time
 from trainvitals.journal.histograms import Histogram, from_other
+from trainvitals.trackers.foreign import parse_json
 from trainvitals.trackers.wandb_conventions import find_framework_step
 
 LONGEST_NAME = 500
@@ -108,17 +106,6 @@ class StepMetrics:
         if found is None:
             found = next((step for pattern, step in self._patterns if fnmatch.fnmatchcase(name, pattern)), None)
         return found
-
-
-def parse_json(line: str | bytes) -> Any:
-    """JSON as W&B writes it. ValueError if it is none."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(line)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
 
 
 def parse_history(line: object, steps: StepMetrics) -> HistoryLine:
