@@ -18,6 +18,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.fleet_runs import FleetRun, HostPart
 from trainvitals.views.data.machines import MachineNow
+from trainvitals.views.data.natural_order import natural_key
 from trainvitals.views.data.run_rows import describe_ahead, measure_ahead
 from trainvitals.views.data.shapes import (
     CapacityJson,
@@ -97,7 +98,7 @@ def describe_fleet(
         _take_machine(nodes, machine)
     if window != "now":
         _add_days(nodes, names, parts, window, now)
-    shown = sorted(nodes.values(), key=lambda node: (node.rack, _natural(node.name)))
+    shown = sorted(nodes.values(), key=lambda node: (node.rack, natural_key(node.name)))
     described = [_describe(node, window, idle_percent) for node in shown]
     alerts.sort(key=lambda item: (-SEVERITIES.index(item["severity"]), item["since"] or "", item["node"], item["rule"]))
     return {
@@ -196,7 +197,7 @@ def find_dates(period: str, until: float) -> tuple[str, str]:
 
 
 def _describe(node: _Node, window: str, idle_percent: float) -> FleetNodeJson:
-    gpus = sorted(node.gpus.values(), key=lambda gpu: _natural(gpu.index))
+    gpus = sorted(node.gpus.values(), key=lambda gpu: natural_key(gpu.index))
     models = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
     return {
         "name": node.name,
@@ -284,16 +285,3 @@ def _list_alerts(node: str, run: FleetRun, part: HostPart) -> list[FleetAlertJso
         }
         for alert in part.alerts
     ]
-
-
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """So that node2 comes before node10."""
-    parts: list[tuple[int, str]] = []
-    for letter in name:
-        if letter.isascii() and letter.isdigit() and parts and parts[-1][1] == "":
-            parts[-1] = (parts[-1][0] * 10 + int(letter), "")
-        elif letter.isascii() and letter.isdigit():
-            parts.append((int(letter), ""))
-        else:
-            parts.append((-1, letter))
-    return tuple(parts)

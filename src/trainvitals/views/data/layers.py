@@ -3,13 +3,13 @@ Tested in tests/views/web/test_app.py."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.identity import Participant
+from trainvitals.views.data.natural_order import natural_key
 from trainvitals.views.data.shapes import HistogramsJson, LayersJson
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
@@ -32,7 +32,7 @@ def describe_layers(
     """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen.
     Of several participants, the lowest."""
     names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
-    names.sort(key=_natural)
+    names.sort(key=natural_key)
     left_out = max(len(names) - MAX_LAYERS, 0)
     names = names[:MAX_LAYERS]
     found: dict[str, Series] = {}
@@ -57,12 +57,6 @@ def describe_layers(
         "values": rows,
         "left_out": left_out,
     }
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Layer 2 before layer 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts if part]
 
 
 def describe_histograms(reader: Reader, name: str, limit: int = 200) -> HistogramsJson:
