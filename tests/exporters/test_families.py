@@ -202,6 +202,19 @@ def test_a_slice_of_a_gpu_has_the_labels_of_the_dcgm_exporter() -> None:
     assert 'gpu_memory_used_mb{gpu="1:3",host="box",uuid="MIG-1"} 100.0\n' in text
 
 
+def test_a_slice_of_a_gpu_has_the_driver_and_the_serial_number_of_its_gpu() -> None:
+    labels = {"gpu_index": 1, "gpu_uuid": "MIG-1", "vendor": "nvidia", "mig_index": 3, "mig_parent": "GPU-1"}
+    facts = {"GPU-1": {"driver_version": "580.1", "cuda_version": "13.0", "serial": "42"}}
+    things = (Thing("gpu", labels, {"memory_used_mb": 100.0}),)
+    snapshot = MetricsSnapshot("box", 1.0, things, gpu_facts=facts)
+    text = page(snapshot, FamilyOptions(compat=frozenset(("dcgm", "nvidia_smi"))))
+    own = next(row for row in text.splitlines() if row.startswith("gpu_info{"))
+    assert 'serial="42"' in own and 'driver_version="580.1"' in own and 'cuda_version="13.0"' in own
+    assert 'DCGM_FI_DRIVER_VERSION="580.1"' in text
+    theirs = next(row for row in text.splitlines() if row.startswith("nvidia_smi_gpu_info{"))
+    assert theirs.startswith('nvidia_smi_gpu_info{cuda_version="13.0",driver_version="580.1"'), theirs
+
+
 @pytest.mark.parametrize(("words", "number"), [("none", 0.0), ("reset", 1.0), ("drain and reset", 4.0)])
 def test_what_a_driver_asks_for_is_a_number_to_the_dashboards_of_others(words: str, number: float) -> None:
     about = {"gpu_index": 0, "gpu_uuid": "GPU-a", "vendor": "nvidia"}

@@ -174,6 +174,9 @@ def test_the_variable_of_a_plugin_hides_its_cards(machine: Any) -> None:
 
 def test_prometheus_gets_the_cards_of_a_plugin(story: Story) -> None:
     wait_until(lambda: re.search(r'gpu_temperature_celsius\{gpu="1".*uuid="ACME-card1"\} 95', story.page()), "the page")
+    wait_until(
+        lambda: re.search(r'gpu_info\{[^}]*driver_version="7.0"[^}]*uuid="ACME-card1"', story.page()), "its driver"
+    )
 
 
 def test_the_pages_api_has_the_cards_and_the_panel_of_a_plugin(story: Story) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -8,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from trainvitals import catalog
+from trainvitals.agent.exporter_bridge import describe_gpus
+from trainvitals.exporters.families import FamilyOptions, MetricsSnapshot, build
+from trainvitals.exporters.page import render
+from trainvitals.newest import Thing
 from trainvitals.sources import Notice, Sample, SourceUnavailable, UnitGone, World, create
 from trainvitals.sources.amd import AmdCardMeter, AmdSource, parse_clocks
 from trainvitals.sources.amd_metrics import parse_gpu_metrics, parse_throttle_bits
@@ -347,6 +352,22 @@ def test_the_description_names_the_cards(fake_sys):
     assert [gpu["gpu_uuid"] for gpu in facts["gpus"]] == [FIRST, SECOND]
     assert facts["gpus"][0]["pci_address"] == "0000:43:00.0"
     assert facts["gpus"][0]["vbios_version"] == "113-D67301V-073"
+
+
+def test_prometheus_gets_what_the_kernel_says_of_the_cards_and_their_driver(fake_sys):
+    version = Path(fake_sys.root, "module/amdgpu/version")
+    version.parent.mkdir(parents=True, exist_ok=True)
+    version.write_text("6.10.5\n")
+    source = AmdSource(World(sysfs_root=fake_sys.root))
+    facts = describe_gpus({"amd": source.describe(), "system": {"cpu_count": 8}})
+
+    samples = [unit.read()[0] for unit in source.discover()]
+    things = tuple(Thing("gpu", sample.labels, dict(sample.values)) for sample in samples)
+    text = render(build(MetricsSnapshot("box", 1.0, things, gpu_facts=facts), FamilyOptions()), "")[0].decode()
+    about = dict(re.findall(r'(\w+)="([^"]*)"', next(row for row in text.splitlines() if row.startswith("gpu_info{"))))
+    assert about["uuid"] == FIRST and about["vendor"] == "amd" and about["driver_version"] == "6.10.5"
+    assert about["vbios_version"] == "113-D67301V-073" and about["pci_bus_id"] == "0000:43:00.0"
+    assert about["cuda_version"] == about["serial"] == "", "nobody says"
 
 
 def test_energy_and_throttling_come_from_the_firmware_table(fake_sys):

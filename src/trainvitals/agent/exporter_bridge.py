@@ -20,6 +20,7 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.listening import Listener
 from trainvitals.newest import Newest
 from trainvitals.settings import Settings
+from trainvitals.sources import described_gpus
 
 if TYPE_CHECKING:
     from trainvitals.exporters.service import Exports
@@ -88,10 +89,9 @@ class Exporting:
         if self._shown.keys() - present.keys():
             # What is shown of a run that has gone is how it ended, which it only knows now.
             exports.update([self._view(run) for run in (self._shown | present).values()], healths)
-        machine = describe()
-        exports.update([self._view(run) for run in present.values()], healths, _versions(machine))
+        exports.update([self._view(run) for run in present.values()], healths)
         ranks = [process for run in present.values() for process in run.processes()]
-        exports.update_gpus(self._holders.list(ranks), _gpu_facts(machine))
+        exports.update_gpus(self._holders.list(ranks), describe_gpus(describe()))
         self._shown = present
         self._listeners = {run: listener for run, listener in self._listeners.items() if not run.over}
         for run in present.values():
@@ -136,15 +136,23 @@ def _read_about(folder: Path) -> RunFile:
     return run_folder.find_run(folder) or RunFile()
 
 
-def _gpu_facts(machine: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What NVIDIA's driver says of each GPU, by UUID."""
+_SPELLINGS = {
+    "pci_bus_id": ("pci", "pci_address"),
+    "serial": ("serial",),
+    "vbios_version": ("vbios", "vbios_version"),
+    "driver_version": ("driver_version", "driver"),
+    "cuda_version": ("cuda_version",),
+}
+"""Of labels, in what the sources say of a GPU or of their driver."""
+
+
+def describe_gpus(hardware: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """What each GPU is besides its labels, by UUID; `hardware` is what each source describes, whoever its vendor is."""
     found = {}
-    for gpu in (machine.get("nvidia") or {}).get("gpus") or ():
-        facts = {"pci_bus_id": gpu.get("pci"), "serial": gpu.get("serial"), "vbios_version": gpu.get("vbios")}
-        found[str(gpu.get("uuid"))] = {name: str(value) for name, value in facts.items() if value}
+    for row, gpus in described_gpus(hardware):
+        for gpu in gpus:
+            known = {**hardware[row.name], **gpu}
+            uuid = str(gpu.get("uuid") or gpu.get("gpu_uuid") or "")
+            values = {label: next(filter(None, map(known.get, names)), None) for label, names in _SPELLINGS.items()}
+            found[uuid] = {label: str(value) for label, value in values.items() if value}
     return found
-
-
-def _versions(machine: Mapping[str, Any]) -> dict[str, str]:
-    nvidia = machine.get("nvidia") or {}
-    return {name: str(nvidia[name]) for name in ("driver_version", "cuda_version") if nvidia.get(name)}

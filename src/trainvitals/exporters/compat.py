@@ -142,11 +142,12 @@ def build(snapshot: MetricsSnapshot, wanted: frozenset[str]) -> list[Metric]:
     if "nvidia_smi" in wanted:
         uuids = [clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-")) for thing in gpus]
         found += _imitate(_SMI, [share(("uuid",), (uuid,)) for uuid in uuids], values)
-        versions = sorted(snapshot.driver)
+        facts = [snapshot.facts_of(thing.labels) for thing in gpus]
+        versions = [name for name in ("cuda_version", "driver_version") if any(name in known for known in facts)]
         info = FamilySeries("nvidia_smi_gpu_info", "GPU name and identifiers", ("uuid", "name", "index", *versions))
-        for uuid, thing in zip(uuids, gpus, strict=True):
+        for uuid, thing, known in zip(uuids, gpus, facts, strict=True):
             about = (clean(thing.labels.get("gpu_name", "")), str(thing.labels.get("gpu_index", "")))
-            info.add((uuid, *about, *(snapshot.driver[name] for name in versions)))
+            info.add((uuid, *about, *(clean(known.get(name, "")) for name in versions)))
         found.append(info.family)
     return found
 
@@ -199,6 +200,7 @@ def _dcgm_labels(thing: Thing, snapshot: MetricsSnapshot) -> Labels:
     }
     if "mig_index" in thing.labels:
         labels |= {"gpu": str(thing.labels.get("gpu_index", "")), "GPU_I_ID": str(thing.labels["mig_index"])}
-    if "driver_version" in snapshot.driver:
-        labels["DCGM_FI_DRIVER_VERSION"] = snapshot.driver["driver_version"]
+    facts = snapshot.facts_of(thing.labels)
+    if "driver_version" in facts:
+        labels["DCGM_FI_DRIVER_VERSION"] = clean(facts["driver_version"])
     return share(tuple(labels), tuple(labels.values()))

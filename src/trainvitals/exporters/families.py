@@ -34,7 +34,7 @@ from trainvitals.redaction import redact_text
 
 GPU_LABELS = ("gpu", "uuid", "host")
 RANK_LABELS = ("run", "project", ROLE, "rank", "host")
-GPU_FACTS = ("pci_bus_id", "serial", "vbios_version")
+GPU_FACTS = ("pci_bus_id", "serial", "vbios_version", "driver_version", "cuda_version")
 HOLDER_LABELS = ("user", "command", "slurm_job_id", "pod", "namespace", "container")
 GPU_STATES = ("ok", "lost", "asleep", "reset required", "failing", "unresponsive")
 RUN_STATES = ("running", "stalled", "hung", *ENDED)
@@ -78,16 +78,18 @@ class MetricsSnapshot:
     runs: tuple[tuple[RunView, Mapping[Participant, RankTraining]], ...] = ()
     healths: Mapping[str, SourceHealth] = field(default_factory=dict)
     """By unit."""
-    driver: Mapping[str, str] = field(default_factory=dict)
-    """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
     lines_parsed: Mapping[str, int] = field(default_factory=dict)
     """By table."""
     holders: tuple[GpuHolder, ...] = ()
     gpu_facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What a GPU is besides its labels (`pci_bus_id`, `serial`, `vbios_version`), by UUID."""
+    """What a GPU is besides its labels (`GPU_FACTS`), by UUID; what is not known is missing."""
     runs_ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By status and kind of cause."""
     shipping: ShippingCounts | None = None
+
+    def facts_of(self, gpu: Mapping[str, object]) -> Mapping[str, str]:
+        """What the GPU with these labels is besides; a MIG slice is what its GPU is."""
+        return self.gpu_facts.get(str(gpu.get("gpu_uuid")), self.gpu_facts.get(str(gpu.get("mig_parent")), {}))
 
 
 class FamilySeries:
@@ -241,9 +243,8 @@ class _GpuWords:
     """Words as series: one with value 1 for what is the case."""
 
     def __init__(self, snapshot: MetricsSnapshot) -> None:
-        self._facts = snapshot.gpu_facts
-        self._versions = tuple(clean(snapshot.driver.get(name, "")) for name in ("driver_version", "cuda_version"))
-        about = ("name", "vendor", "simulated", *GPU_FACTS, "driver_version", "cuda_version")
+        self._facts_of = snapshot.facts_of
+        about = ("name", "vendor", "simulated", *GPU_FACTS)
         self.info = FamilySeries("gpu", "GPU name and identifiers", (*GPU_LABELS, *about), kind="info")
         self.states = FamilySeries(
             "gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS)
@@ -267,10 +268,9 @@ class _GpuWords:
             self.actions.add((clean(thing.values["recovery_action"]), *labels))
         about = thing.labels
         simulated = str(int(bool(about.get("simulated"))))
-        facts = self._facts.get(str(about.get("gpu_uuid", "")), {})
-        versions = self._versions if about.get("vendor") == "nvidia" else ("", "")
+        facts = self._facts_of(about)
         words = (clean(about.get("gpu_name", "")), clean(about.get("vendor", "")), simulated)
-        self.info.add((*labels, *words, *(clean(facts.get(name, "")) for name in GPU_FACTS), *versions))
+        self.info.add((*labels, *words, *(clean(facts.get(name, "")) for name in GPU_FACTS)))
 
 
 def _holders(snapshot: MetricsSnapshot, spelling: Spelling) -> list[Metric]:

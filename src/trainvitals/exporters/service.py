@@ -71,7 +71,6 @@ class Exports:
         self._warned = ""
         self._runs: tuple[RunView, ...] = ()
         self.healths: Mapping[str, SourceHealth] = {}
-        self._driver: Mapping[str, str] = {}
         self._gpu_facts: Mapping[str, Mapping[str, str]] = {}
         self._holders: tuple[GpuHolder, ...] = ()
         self._trainings = Trainings(folder / STATE_FILE)
@@ -90,10 +89,8 @@ class Exports:
         with self._lock:
             return self._trainings.listen_to(folder)
 
-    def update(
-        self, runs: Iterable[RunView], healths: Mapping[str, SourceHealth], driver: Mapping[str, str] | None = None
-    ) -> None:
-        """Which runs there are, how the sources do, and which versions NVIDIA's driver has if that is known."""
+    def update(self, runs: Iterable[RunView], healths: Mapping[str, SourceHealth]) -> None:
+        """Which runs there are, and how the sources do."""
         present = tuple(runs)
         folders = {run.folder for run in present}
         with self._lock:
@@ -107,8 +104,6 @@ class Exports:
             self._trainings.keep(run.folder for run in (*present, *self._ended.runs()))
             outputs = [(key, output) for key, (_, output) in self._outputs.items()] if gone else []
         self.healths = healths
-        if driver is not None:
-            self._driver = driver
         for key, output in outputs:
             self._guard(key, output.hurry)
         self._save()
@@ -208,7 +203,6 @@ class Exports:
             tuple(thing for thing in self._newest.things(*TABLES) if _is_chosen(thing, chosen)),
             runs,
             self.healths,
-            self._driver,
             count_parsed(),
             tuple(holders),
             self._gpu_facts,
