@@ -189,7 +189,7 @@ def test_a_value_on_a_device_is_never_waited_for_and_comes_when_it_is_ready() ->
 def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainvitals.trainer.run.DEVICE_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("trainvitals.trainer.logging_run.DEVICE_WAIT_SECONDS", 0.1)
     run = trainvitals.init()
     run.log({"loss": DeviceArray(1.0)})
     run.finish()
@@ -197,7 +197,7 @@ def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(
 
 
 def test_values_behind_one_that_never_gets_ready_are_kept(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    monkeypatch.setattr("trainvitals.trainer.run.DEVICE_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("trainvitals.trainer.logging_run.DEVICE_WAIT_SECONDS", 0.1)
     ready = DeviceArray(2.0)
     with trainvitals.init() as run:
         run.log({"loss": DeviceArray(1.0), "other": ready}, step=0)
@@ -556,7 +556,7 @@ def test_a_run_that_began_on_a_read_only_disk_is_whole_once_it_can_be_written(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = itertools.count(time.time_ns(), 1_000_000_000)
-    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(seconds))
+    monkeypatch.setattr("trainvitals.trainer.logging_run._time_ns", lambda: next(seconds))
     monkeypatch.setattr("trainvitals.journal.writer.RETRY_SECONDS", 0.0)
     remount(small_disk, "ro")
     with trainvitals.init(dir=small_disk, name="late", capture_git=False, config={"lr": 1}) as run:
@@ -585,7 +585,7 @@ def test_a_run_folder_that_is_removed_is_said_once_and_the_lines_after_it_are_co
     run.event("checkpoint")
     shutil.rmtree(run.folder)
     seconds = itertools.count(time.time_ns() + 2_000_000_000, 1_000_000_000)
-    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(seconds))
+    monkeypatch.setattr("trainvitals.trainer.logging_run._time_ns", lambda: next(seconds))
     monkeypatch.setattr("trainvitals.trainer.run.CLOSE_SECONDS", 0.0)
     for step in range(1, 4):
         run.log({"loss": 1.0}, step=step)
@@ -609,7 +609,7 @@ def test_a_clock_set_back_an_hour_keeps_every_line_in_order(monkeypatch: pytest.
     now = time.time_ns()
     hour = 3_600_000_000_000
     clock = itertools.chain([now, now + 5_000_000, now - hour], itertools.count(now - hour + 5_000_000, 400_000_000))
-    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(clock))
+    monkeypatch.setattr("trainvitals.trainer.logging_run._time_ns", lambda: next(clock))
     with trainvitals.init() as run:
         for step in range(50):
             run.log({"loss": float(step)}, step=step)

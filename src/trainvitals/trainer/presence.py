@@ -20,6 +20,7 @@ from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.trainer import console, notebook, ray_job, stacks
 from trainvitals.trainer.ranks import Rank
+from trainvitals.trainer.refusals import Refusals
 
 if TYPE_CHECKING:
     from trainvitals.trainer.tee import Tee
@@ -30,7 +31,8 @@ AGENT_CHECK_SECONDS = 15
 class Presence:
     """Of one rank."""
 
-    def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings) -> None:
+    def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings, refusals: Refusals) -> None:
+        self._refusals = refusals
         self._folder = folder
         self._file = file
         self._rank = rank
@@ -41,7 +43,7 @@ class Presence:
         self._is_readable = False
         self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
 
-    def announce(self, on_cell: Callable[[str], None], on_cell_end: Callable[[], None]) -> None:
+    def announce(self, on_cell_end: Callable[[], None]) -> None:
         """Register this rank with the agent, and make sure that an agent runs."""
         try:
             shell = notebook.find_shell()
@@ -67,7 +69,12 @@ class Presence:
             if self._rank.launcher == RAY:
                 self._announce_driver()
             if shell is not None:
-                self._cells = notebook.Cells(shell, on_cell, on_cell_end)
+
+                def end_cell() -> None:
+                    on_cell_end()
+                    self._note_cell("")
+
+                self._cells = notebook.Cells(shell, self._note_cell, end_cell)
             if self._settings.agent and not runtime.ensure_agent():
                 print_line(
                     "the agent could not be started: metrics are logged, hardware is not (run trainvitals doctor)"
@@ -124,17 +131,22 @@ class Presence:
             self._is_readable = True
             stacks.allow_reading(about["pid"])
 
-    def begin_cell(self, began: str) -> None:
-        """Report the running notebook cell to the agent: when it started, or that none is running. Raises OSError."""
-        if self._registered is not None:
-            path, registration = self._registered
-            self._registered = (path, registrations.note_cell(path, registration, began))
+    def _note_cell(self, began: str) -> None:
+        """Report the running notebook cell to the agent: when it started, or that none is running."""
+        self._report("cell", "running cell", lambda path, known: registrations.note_cell(path, known, began))
 
     def note_phase(self, phase: PhaseNote) -> None:
-        """Report what the process is doing within its step to the agent. Raises OSError."""
-        if self._registered is not None:
-            path, registration = self._registered
-            self._registered = (path, registrations.note_phase(path, registration, phase))
+        """Report what the process is doing within its step to the agent."""
+        self._report("phase", "phase of the step", lambda path, known: registrations.note_phase(path, known, phase))
+
+    def _report(self, topic: str, what: str, note: Callable[[Path, Registration], Registration]) -> None:
+        if self._registered is None:
+            return
+        path, registration = self._registered
+        try:
+            self._registered = (path, note(path, registration))
+        except OSError as error:  # the runtime folder is not writable: what is not reported may be taken for a stall
+            self._refusals.warn_once(topic, f"cannot report the {what} to the agent: {error.strerror}")
 
     def let_go(self) -> None:
         """Detach from the user's program."""
