@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from watching import PHASES, VirtualClock, events, lines, messages, steps
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.trainer.run import Run
+from trainvitals.trainer.watch import discovery
 from trainvitals.trainer.watch.loop import Watch
 
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -224,6 +227,149 @@ def test_a_generator_is_timed_through_batches(run: Run, clock: VirtualClock) -> 
     assert steps(run)[0]["throughput_samples_per_sec"] == pytest.approx(6 / steps(run)[0]["batch_time"])
 
 
+def test_without_a_loader_the_parts_that_a_loss_is_made_of_are_called_with_one_batch(
+    run: Run, clock: VirtualClock
+) -> None:
+    body, policy, value = Sleepy(clock), nn.Linear(1, 2), nn.Linear(1, 1)
+    parameters = [p for part in (body, policy, value) for p in part.parameters()]
+    optimizer = SleepySGD(clock, parameters)
+    watch(run, clock, [body, policy, value], optimizer)
+    for _ in range(3):
+        for _ in range(2):  # micro-batches
+            state = body(torch.ones(5, 4))
+            (policy(state).mean() + value(state).mean()).backward()
+        optimizer.step()
+    run.finish()
+    rates = [line["throughput_samples_per_sec"] * line["batch_time"] for line in steps(run)]
+    assert rates == pytest.approx([10, 10, 10])
+
+
+def test_a_closure_is_evaluated_with_one_batch(run: Run, clock: VirtualClock) -> None:
+    model = Sleepy(clock)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    watch(run, clock, model, optimizer)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    run.finish()
+    rates = [line["throughput_samples_per_sec"] * line["batch_time"] for line in steps(run)[1:]]
+    assert rates == pytest.approx([5, 5])
+
+
+def test_without_a_loader_several_losses_leave_open_what_the_batch_is(run: Run, clock: VirtualClock) -> None:
+    critic, actor = Sleepy(clock), Sleepy(clock)
+    optimizers = [SleepySGD(clock, critic.parameters()), SleepySGD(clock, actor.parameters())]
+    watch(run, clock, [critic, actor], optimizers)
+    for _ in range(3):
+        for model, optimizer in zip((critic, actor), optimizers, strict=True):
+            model(torch.ones(5, 4)).mean().backward()
+            optimizer.step()
+    run.finish()
+    assert len(steps(run)) == 3
+    assert not any("throughput_samples_per_sec" in line for line in steps(run))
+
+
+def test_two_optimizers_of_one_loss_have_one_batch(run: Run, clock: VirtualClock) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    optimizers = [SleepySGD(clock, part.parameters()) for part in model]
+    watch(run, clock, model, optimizers)
+    for _ in range(3):
+        model(torch.ones(5, 4)).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    run.finish()
+    rates = [line["throughput_samples_per_sec"] * line["batch_time"] for line in steps(run)]
+    assert rates == pytest.approx([5, 5, 5])
+
+
+def test_finding_the_model_takes_no_time_of_the_first_step(
+    run: Run, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = discovery.find_models
+
+    def find_slowly(parameters: Any) -> list[Any]:
+        clock.sleep(50)
+        return find(parameters)
+
+    monkeypatch.setattr(discovery, "find_models", find_slowly)
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    clock.govern(run.watch())
+    for _ in range(3):
+        model(torch.ones(5, 4)).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert [line["batch_time"] for line in steps(run)[1:]] == pytest.approx([0.55, 0.55])
+    assert all(line["batch_time"] < 1 for line in steps(run) if "batch_time" in line)
+
+
+def test_an_optimizer_for_each_parameter_costs_no_look_at_every_object_each(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    find_models, find_optimizers = discovery.find_models, discovery.find_optimizers
+    monkeypatch.setattr(discovery, "find_models", lambda wanted: looks.append(1) or find_models(wanted))
+    monkeypatch.setattr(discovery, "find_optimizers", lambda: looks.append(1) or find_optimizers())
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
+    optimizers = {parameter: torch.optim.SGD([parameter], lr=0.01) for parameter in model.parameters()}
+
+    def step(parameter: torch.Tensor) -> None:
+        optimizers[parameter].step()
+
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(step)
+    run.watch(report=True)
+    losses = []
+    for _ in range(4):
+        loss = model(torch.ones(5, 4)).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+    run.finish()
+    assert [line["loss"] for line in steps(run)] == pytest.approx(losses)
+    assert len(looks) <= 4
+
+
+def test_a_trained_number_outside_of_every_module_is_no_sign_that_no_model_is_known(run: Run) -> None:
+    temperature = torch.zeros(1, requires_grad=True)
+    policy = nn.Linear(4, 1)
+    first, second = torch.optim.SGD([temperature], lr=0.1), torch.optim.SGD(policy.parameters(), lr=0.1)
+    run.watch(report=True, budget_percent=0)
+    for _ in range(4):
+        for optimizer, loss in ((first, temperature.exp().sum()), (second, policy(torch.ones(5, 4)).mean())):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    run.finish()
+    assert "model" not in messages(run) and "module" not in messages(run)
+    assert any("weight_norm/bias" in line for line in steps(run))
+
+
+def test_updates_without_a_backward_have_no_backward_time_and_it_is_said(run: Run) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(report=True)
+
+    def compute_loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss: torch.Tensor = torch.func.functional_call(model, parameters, (torch.ones(5, 4),)).square().mean()
+        return loss
+
+    for _ in range(4):
+        gradients, _ = torch.func.grad_and_value(compute_loss)(dict(model.named_parameters()))
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name]
+        optimizer.step()
+    run.finish()
+    assert len(steps(run)) == 4
+    assert all("optimizer_time" in line and "backward_time" not in line for line in steps(run)[1:])
+    assert messages(run).count("no backward is seen (torch.func, or gradients set by hand)") == 1
+
+
 def test_a_generator_given_as_loader_is_said_to_be_untimed(run: Run, clock: VirtualClock) -> None:
     run.watch(nn.Linear(1, 1), loader=(n for n in range(3)))
     assert "a generator cannot be timed in place: for data_time, use watch.batches(loader)" in messages(run)
@@ -322,6 +468,45 @@ def test_a_whole_compiled_step_still_compiles_in_one_piece(run: Run) -> None:
 
     forward_and_clip(torch.ones(2, 4)).backward()
     assert model.weight.grad is not None
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_optimizer_step_that_is_compiled_has_nothing_of_ours_and_its_steps_are_still_seen(
+    run: Run, whole: bool
+) -> None:
+    counters = import_module("torch._dynamo.utils").counters
+    gc.collect()  # gradients of other tests' models
+
+    def train() -> tuple[list[float], int, int]:
+        torch.compiler.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+        def update() -> None:
+            optimizer.step()
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 4)).square().mean()
+            loss.backward()
+            compiled()
+            return loss
+
+        compiled = update if whole else torch.compile(update, backend="eager")
+        make_step = torch.compile(step, backend="eager") if whole else step
+        losses = [make_step().item() for _ in range(6)]
+        return losses, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+    plain = train()
+    gc.collect()
+    run.watch(report=True)
+    assert train() == plain
+    run.finish()
+    if not whole:  # of which nothing can be seen
+        assert [line["loss"] for line in steps(run)] == pytest.approx(plain[0])
+        assert not any("optimizer_time" in line for line in steps(run))
 
 
 def test_mixed_precision_with_a_scaler_reports_the_gradient_norm_unscaled(run: Run) -> None:
@@ -531,6 +716,36 @@ def test_two_ranks_with_fsdp_know_their_share_of_the_gradients(tmp_path: Path) -
     assert read(found, "gradient_norm", 0) == []
     assert read(found, "weight_norm/0", 1)
     assert found.events() == []
+
+
+def test_two_ranks_that_clip_know_the_whole_norm(tmp_path: Path) -> None:
+    found = launch(
+        tmp_path,
+        """
+        import sys, torch, trainvitals
+        import torch.distributed as dist
+        from torch import nn
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        run = trainvitals.init(dir=sys.argv[1], agent=False)
+        run.watch(model, optimizer, budget_percent=0)
+        for _ in range(5):
+            model(torch.ones(2, 4)).mean().backward()
+            whole = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            run.log({"whole": float(whole.full_tensor())})
+            optimizer.step(); optimizer.zero_grad()
+        run.finish()
+        dist.destroy_process_group()
+        """,
+    )
+    for rank in (0, 1):
+        assert read(found, "gradient_norm", rank) == pytest.approx(read(found, "whole", 0))
+        assert read(found, "gradient_norm_shard", rank) == []
 
 
 def test_two_ranks_with_the_first_fsdp_know_their_share_too(tmp_path: Path) -> None:

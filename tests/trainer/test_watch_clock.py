@@ -240,3 +240,31 @@ def test_while_a_cuda_graph_is_captured_nothing_is_recorded_and_the_host_clock_c
     clock.enter(FORWARD)
     clock.leave()
     assert timer.is_complete(clock.end_step())
+
+
+def test_work_of_ours_is_left_out_of_the_phase_and_the_step_also_when_the_step_goes_on(hand: Hand) -> None:
+    clock = StepClock(hand)
+    clock.begin_step()
+    with clock.phase("forward"):
+        hand.move(1)
+    begun = clock.end_step()
+    with clock.phase("backward"):
+        hand.move(2)
+        with clock.left_out():
+            hand.move(100)
+        hand.move(3)
+    clock.rejoin(begun)
+    hand.move(4)
+    times = clock.end_step().times()
+    assert times._asdict() == {
+        "batch_time": 10,
+        "data_time": 0,
+        "transfer_time": 0,
+        "forward_time": 1,
+        "backward_time": 5,
+        "optimizer_time": 0,
+        "other_time": 4,
+    }
+    hand.move(1)
+    clock.rejoin(clock.end_step())
+    assert clock.end_step().times().batch_time == 1

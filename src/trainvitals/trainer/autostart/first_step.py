@@ -6,11 +6,13 @@ something is trained for the first time, and has what was noted until then.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.trainer.autostart.capture import is_logging
 from trainvitals.trainer.autostart.trouble import note_trouble
+from trainvitals.trainer.watch import module_calls
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
@@ -26,6 +28,8 @@ class Beginning:
         self._given_up = False
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if module_calls.is_traced():
+            return  # first of all, because torch.compile takes it for a constant: nothing in a step that is compiled
         if self._moments is not None and self._moments.light.takes(optimizer):
             return  # the run is the same as before
         if self._moments is not None and self._moments.observer is None and self._moments.is_foreign_thread():
@@ -35,7 +39,7 @@ class Beginning:
             self._moments.before_step(optimizer, args, kwargs)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._moments is not None:
+        if not module_calls.is_traced() and self._moments is not None:
             self._moments.after_step(optimizer, args, kwargs)
 
     def begin_if_new(self) -> None:
@@ -47,7 +51,8 @@ class Beginning:
 
             run = current_run()
             if run is None or run is not self._run:
-                self._begin(run)
+                with nullcontext() if self._moments is None else self._moments.clock.left_out():
+                    self._begin(run)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program
             self._given_up = True
             self._stop()

@@ -84,6 +84,8 @@ class StepClock:
         self.moved = False
         self.slot = OTHER
         self._stack: list[int] = []
+        self._gone = 0
+        """Nanoseconds of this step that were left out."""
         self._marks: list[Mark] = [(OTHER, now())]
         self._device: list[Mark] = []
         if mark_device is not None:
@@ -110,6 +112,7 @@ class StepClock:
                 device_end, device = device[-1][1], device[:-1]
         done = StepMarks(host, end, device, device_end, self.moved)
         self._stack = []
+        self._gone = 0
         self.slot = OTHER
         self.moved = False
         self._marks = [(OTHER, now)]
@@ -121,6 +124,7 @@ class StepClock:
         if self.mark_device is not None or len(self._marks) > 1:
             return self.end_step()
         now, marks = self.now(), self._marks
+        self._gone = 0
         self._marks = [(OTHER, now)]
         # What the class itself would call is a function of Python's.
         return tuple.__new__(StepMarks, (marks, now, (), None, False))
@@ -132,12 +136,24 @@ class StepClock:
 
     def rejoin(self, step: StepMarks) -> None:
         """The step that ended last was not over."""
-        self._marks = [*step.host, *self._marks]
+        self._marks = [*_later(step.host, self._gone), *self._marks]
         if step.device and self._device:
             self._device = [*step.device, *self._device]
         else:
             self._device = []
         self.moved |= step.moved
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Around work of ours that the program does not do, once, such as starting a run: it is in no phase."""
+        began = self.now()
+        try:
+            yield
+        finally:
+            gone = self.now() - began
+            self._gone += gone
+            self._marks = _later(self._marks, gone)
+            self._device = []
 
     def time_device(self, mark_device: Callable[[], Any] | None) -> None:
         """From the next step on, mark the phases on this device too, or on none."""
@@ -185,6 +201,10 @@ class StepClock:
             yield
         finally:
             self.leave()
+
+
+def _later(marks: Sequence[Mark], nanoseconds: int) -> list[Mark]:
+    return [(slot, moment + nanoseconds) for slot, moment in marks]
 
 
 def slot_of(name: str) -> int:

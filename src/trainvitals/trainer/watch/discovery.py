@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from importlib import import_module
 from itertools import takewhile
 from types import FrameType
@@ -50,16 +50,21 @@ def find_optimizers() -> list[Any]:
     return [optimizer for optimizer in found if optimizer.__dict__.get("param_groups")]
 
 
+def parameters_of(optimizer: Any) -> list[Any]:
+    """What an optimizer trains."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def trains_any(optimizer: Any, parameters: Container[int]) -> bool:
     """It trains one of these, given by their ids."""
-    return any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"])
+    return any(id(parameter) in parameters for parameter in parameters_of(optimizer))
 
 
-def name_trained(optimizer: Any) -> str:
+def name_trained(optimizer: Any, models: Sequence[Any] = ()) -> str:
     """What an optimizer trains, in a word: the part of the model that holds all of its parameters, else the variable
-    that the model is kept in, else the model's class."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    models = find_models(parameters)
+    that the model is kept in, else the model's class. `models`: those it trains, if they are known."""
+    parameters = parameters_of(optimizer)
+    models = models or find_models(parameters)
     if not models:
         return type(optimizer).__name__
     model, wanted = models[0], {id(parameter) for parameter in parameters}

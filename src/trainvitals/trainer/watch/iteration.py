@@ -56,12 +56,18 @@ class Iteration:
     forwards: int = 0
     shapes: list[tuple[Any, Any]] = field(default_factory=list)
     """(shape, type) of the tensor that tells the size of each batch."""
+    sized_at: int = -1
+    """Where forwards tell it: how many backwards there had been when the last one was added."""
     backwards: list[Backward] = field(default_factory=list)
     """Those that no update followed yet."""
     losses: dict[int, list[Backward]] = field(default_factory=dict)
     """By the id of the optimizer that stepped next."""
     trained: bool = False
     """A backward was seen."""
+    is_new: bool = False
+    """No update followed the last backward yet."""
+    trainings: int = 0
+    """Updates with a backward of their own."""
     clip_norm: float | None = None
     """What the norm of the gradients is clipped to."""
     updated: set[int] = field(default_factory=set)
@@ -85,11 +91,22 @@ class Iteration:
         self.batches += later.batches
         self.forwards += later.forwards
         self.shapes += later.shapes
+        self.sized_at = later.sized_at
         self.trained |= later.trained
+        self.is_new |= later.is_new
+        self.trainings += later.trainings
         self.clip_norm = later.clip_norm or self.clip_norm
+
+    @property
+    def sizes(self) -> list[tuple[Any, Any]]:
+        """Of its batches. Without a loader, and where several optimizers have a backward each, nobody knows which of
+        their batches are the same one."""
+        return self.shapes if self.batches or self.trainings < 2 else []
 
     def assign_losses(self, optimizer: int) -> None:
         """The backwards so far were for this optimizer."""
+        self.trainings += self.is_new
+        self.is_new = False
         if self.backwards:
             self.losses.setdefault(optimizer, []).extend(self.backwards)
             self.backwards = []

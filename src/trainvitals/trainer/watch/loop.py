@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.conditions import Conditions
-from trainvitals.trainer.watch import device, discovery, flops, memory, taps
+from trainvitals.trainer.watch import device, flops, memory, taps
 from trainvitals.trainer.watch.batches import Batches
 from trainvitals.trainer.watch.budget import Budget
 from trainvitals.trainer.watch.clock import PHASES, StepClock, StepMarks
@@ -38,6 +38,8 @@ PHASES_SECONDS = 0.001
 UNSEEN = 3
 """What phases are charged for each second that they take by our own clock, which does not see calls of our functions
 and what they push out of the caches. An estimate: from outside it was three times on a busy machine."""
+WITHOUT_BACKWARD = 3
+"""Updates in a row without a backward after which it is said that there is none to see."""
 WRITE_EVERY = 100_000_000
 """Nanoseconds between two times that finished steps are written. A step longer than that is written as it ends."""
 
@@ -75,6 +77,7 @@ class Watch:
         self._named_epoch: float | None = None
         self._learning_rate: Any = None
         self._has_source = False
+        self._without_backward = 0
         self.moments = moments or Moments(self)
         self.moments.observer = self
         self._subjects = Subjects(self.moments, self._tell)
@@ -175,9 +178,10 @@ class Watch:
 
     def before_optimizer(self, optimizer: Any) -> None:
         if not self._losses.knows(optimizer):
-            self._subjects.meet(optimizer)
-            self._find_device(optimizer)
-            self._losses.name(optimizer, discovery.name_trained(optimizer))
+            with self.clock.left_out():
+                self._subjects.meet(optimizer)
+                self._find_device(optimizer)
+                self._losses.name(optimizer, self._subjects.name_trained(optimizer))
         self._measures.before_optimizer(optimizer, self._subjects)
 
     def after_optimizer(self, optimizer: Any, *, skipped: bool) -> None:
@@ -234,11 +238,14 @@ class Watch:
                 iteration.marks,
                 measured.values,
                 [*measured.scalars(losses).add_to(measured.values), *measured.parts],
-                iteration.shapes,
+                iteration.sizes,
                 iteration.cost,
                 self._learning_rate,
                 self.moments.epoch,
+                with_backward=iteration.trained,
+                with_update=bool(iteration.updated),
             )
+        self._judge_backward(iteration)
         self._count_step(iteration.number)
         if iteration.marks.host_end - self._written > WRITE_EVERY:
             self._find_device()
@@ -313,6 +320,9 @@ class Watch:
         cost: int,
         learning_rate: Any,
         epoch: float | None,
+        *,
+        with_backward: bool = True,
+        with_update: bool = True,
     ) -> None:
         if self.options.report:
             if isinstance(learning_rate, (int, float)):
@@ -321,7 +331,19 @@ class Watch:
             if epoch is not None:
                 values["epoch"] = epoch
         timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
-        self._lines.add(FinishedStep(number, timing, marks, timer, values, parts, shapes, cost, self._has_source))
+        source = self._has_source
+        self._lines.add(
+            FinishedStep(number, timing, marks, timer, values, parts, shapes, cost, source, with_backward, with_update)
+        )
+
+    def _judge_backward(self, iteration: Iteration) -> None:
+        self._without_backward = self._without_backward + 1 if iteration.updated and not iteration.trained else 0
+        if self._without_backward == WITHOUT_BACKWARD and self.options.report:
+            self._tell(
+                "backward",
+                "the optimizer steps, but no backward is seen (torch.func, or gradients set by hand): loss and "
+                'backward_time are missing. Log the loss: run = trainvitals.init(), then run.log({"loss": loss})',
+            )
 
     def _count_step(self, number: int) -> None:
         self._named = None

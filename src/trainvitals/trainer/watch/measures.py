@@ -219,7 +219,7 @@ class Measures:
 
     def take_norms(self, known: Sequence[Any]) -> None:
         self._norms += [plain(norm.detach()) for norm in known]
-        self._sharded |= any(hasattr(norm, "to_local") for norm in known)
+        self._sharded = self._are_shards(known)
 
     def before_optimizer(self, optimizer: Any, watched: Watched) -> None:
         if not self.use_known_norms() and (self._norms or self._is_due("gradients")):
@@ -282,8 +282,15 @@ class Measures:
 
     def collect_known(self, values: dict[str, float], norms: Sequence[Any]) -> Collected:
         """Of a step in which nothing was looked at: what the training computed itself."""
-        sharded = self._sharded or any(hasattr(norm, "to_local") for norm in norms)
+        sharded = self._are_shards(norms)
         return Collected(values, (), [plain(norm.detach()) for norm in norms], sharded)
+
+    def _are_shards(self, norms: Sequence[Any]) -> bool:
+        """Of shards of the gradients; those that clipping with FSDP computes are of all of them, on every rank."""
+        placed = [norm.placements for norm in norms if hasattr(norm, "placements")]
+        if not placed:
+            return self._sharded
+        return not all(placement.is_replicate() for placements in placed for placement in placements)
 
     def update_is_skipped(self) -> None:
         """GradScaler threw the gradients away: they were scaled too high, and their norm says nothing."""
@@ -356,6 +363,8 @@ class Measures:
             sample.begin(self._lengths)
             self._open_layers = sample
             self._layers.append(sample)
+        elif models and not self.options.track_layers:  # a number outside of every module: the look is another's
+            self._next["layers"] = self.step
         elif not self._layers:
             wanted = ", ".join(self.options.track_layers)
             self._tell("layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}")

@@ -9,6 +9,7 @@ the outermost one that somebody watches.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -109,6 +110,12 @@ class ModuleCalls:
 def is_traced() -> bool:
     """Replaced by torch's own function once torch is there: of its kind the one that calls no other."""
     return False
+
+
+def is_anything_compiled() -> bool:
+    """torch.compile has made a graph in this process."""
+    utilities = sys.modules.get("torch._dynamo.utils")
+    return utilities is not None and utilities.counters["stats"]["unique_graphs"] > 0
 
 
 def prepare(calls: ModuleCalls) -> None:

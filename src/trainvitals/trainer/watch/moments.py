@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from trainvitals.handlers import is_from_handler
-from trainvitals.trainer.watch import batches, discovery
+from trainvitals.trainer.watch import batches, discovery, module_calls
 from trainvitals.trainer.watch.clock import (
     AFTER_DATA,
     AFTER_FORWARD,
@@ -216,7 +216,7 @@ class Moments:
         iteration = self.iterations.current
         if not iteration.batches:
             self._begin()
-            self._add_size(args or kwargs)
+            self._add_part_size(args or kwargs)
         iteration.forwards += 1
         if self.observer is not None:
             self.observer.before_forward()
@@ -243,7 +243,7 @@ class Moments:
             self._look_for_optimizers()
         if self.clock.slot != OPTIMIZER and not self.iterations.current.is_seen:
             self.iterations.loop_begins_again(batch=False)
-        self.iterations.current.trained = True
+        self.iterations.current.trained = self.iterations.current.is_new = True
         self._has_closures |= self._optimizer_depth > 0
         if self.observer is None or self.observer.reports:
             self._keep_loss(tensors)
@@ -276,12 +276,15 @@ class Moments:
     # -- updates
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """A hook of torch's optimizers."""
-        if not self.light.takes(optimizer):
+        """A hook of torch's optimizers. First of all, because torch.compile takes it for a constant, nothing in a step
+        that is compiled."""
+        if not module_calls.is_traced() and not self.light.takes(optimizer):
             self.optimizer_begins(optimizer)
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A hook of torch's optimizers."""
+        if module_calls.is_traced():
+            return
         if self.light.active:
             self.light.update_ends(optimizer)
         else:
@@ -346,15 +349,25 @@ class Moments:
             self.iterations.end_if_all_updated()  # nothing else will be seen to end it
 
     def _look_for_optimizers(self) -> None:
-        found = discovery.find_optimizers()
+        with self.clock.left_out():
+            found = discovery.find_optimizers()
         if self._parts is not None:
             trained = {id(p) for part in self._parts.values() for p in getattr(part(), "_parameters", {}).values()}
             found = [optimizer for optimizer in found if discovery.trains_any(optimizer, trained)]
-        if found:
+        is_closure = self._optimizer_depth > 0
+        if found and (is_closure or self._backwards == 1 or not self._are_gone(found)):
             self.iterations.expect(found)
             return
         self._observe()
         self.iterations.decide_by_hand()
+
+    def _are_gone(self, optimizers: Iterable[Any]) -> bool:
+        """In a program that compiles, no gradient is left of the backward before: a step that cannot be seen, for it is
+        compiled, has been made."""
+        if not module_calls.is_anything_compiled():
+            return False
+        parameters = [parameter for optimizer in optimizers for parameter in discovery.parameters_of(optimizer)]
+        return all(parameter.grad is None for parameter in parameters)
 
     # -- the end of an iteration
 
@@ -427,6 +440,20 @@ class Moments:
         first = batches.find_first(batch)
         if first is not None:
             self.iterations.current.shapes.append((first.shape, first.dtype))
+
+    def _add_part_size(self, inputs: Any) -> None:
+        """Without a loader, what is called before a backward is called with one and the same batch: the parts of a
+        model in turn, a cell for each element of a sequence, or a model for both halves of a pair."""
+        iteration = self.iterations.current
+        if self.clock.slot == OPTIMIZER and iteration.shapes:
+            return  # a closure evaluates again
+        if iteration.sized_at != self._backwards:
+            iteration.sized_at = self._backwards
+            self._add_size(inputs)
+            return
+        first = batches.find_first(inputs)
+        if first is not None and (not iteration.shapes or first.shape[:1] > iteration.shapes[-1][0][:1]):
+            iteration.shapes[-1:] = [(first.shape, first.dtype)]
 
     def _keep_loss(self, tensors: Any) -> None:
         in_closure = self._optimizer_depth > 0

@@ -38,6 +38,10 @@ class FinishedStep(NamedTuple):
     """Nanoseconds that watching took."""
     with_data: bool = True
     """Batches were seen to come, so the time for them is known; else it is missing, not 0."""
+    with_backward: bool = True
+    """A backward was seen."""
+    with_update: bool = True
+    """A step of an optimizer was seen."""
 
     def is_ready(self) -> bool:
         if self.parts and not all(part.ready() for part in self.parts):
@@ -106,6 +110,10 @@ class StepLines:
             values.update(zip(StepTimes._fields, times, strict=True))
             if not step.with_data:
                 del values["data_time"], values["transfer_time"]
+            if not step.with_backward and not times.backward_time:
+                del values["backward_time"]
+            if not step.with_update and not times.optimizer_time:
+                del values["optimizer_time"]
             if times.batch_time > 0:
                 self._add_rates(values, step.shapes, times.batch_time)
 

@@ -79,17 +79,36 @@ class Subjects:
 
     def meet(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: if models are to be found, watch those it trains."""
-        if not self._find_models:
+        if not self._find_models or self._trained_by(optimizer):
             return
-        parameters = [p for parameter_group in optimizer.param_groups for p in parameter_group["params"]]
+        found = discovery.find_models(discovery.parameters_of(optimizer))
+        if not found:  # such as a temperature: what the others train is the model
+            others = [p for other in discovery.find_optimizers() for p in discovery.parameters_of(other)]
+            found = discovery.find_models(others)
         known = {id(model) for model in self.models}
-        found = discovery.find_models(parameters)
         for model in found:
             if id(model) not in known:
                 self._add_model(model)
-        if not found:
+        if not found and not known:
             self._moments.see(())
             self._warn("models", "no module holds what the optimizer trains: forward is what happens before backward")
+
+    def name_trained(self, optimizer: Any) -> str:
+        """What an optimizer trains, in a word."""
+        # Those that were found are the outermost ones, as they would be found again.
+        return discovery.name_trained(optimizer, self._trained_by(optimizer) if self._find_models else ())
+
+    def _trained_by(self, optimizer: Any) -> list[Any]:
+        """The models that an optimizer trains, if all that it trains is in models that are watched. To find them takes
+        a look at every object of the process, which is too much where each parameter has an optimizer."""
+        missing = {id(parameter) for parameter in discovery.parameters_of(optimizer)}
+        models = []
+        for model in self.models:
+            own = missing.intersection(map(id, model.parameters()))
+            if own:
+                models.append(model)
+                missing -= own
+        return [] if missing else models
 
     def is_for_training(self, iterator: Any) -> bool:
         """A batch that is asked for now is one to train with."""
