@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from trainvitals.journal.folder import list_folders, read_run
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.follower import read_table
 from trainvitals.trackers.importing import RunSource
+from trainvitals.trackers.intake import process
 from trainvitals.trackers.intake.process import ensure_intake
 from trainvitals.trackers.mlflow_store import open_source as open_mlflow
 from trainvitals.trackers.wandb_files import open_source as open_wandb
@@ -190,6 +192,40 @@ def test_a_killed_intake_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Pat
     ((_, rows),) = runs(tmp_path)
     assert [row["step"] for row in rows] == list(range(300))
     assert find_process(own_runtime, "intake.json") not in (None, before)
+
+
+def test_it_is_there_for_a_program_that_begins_its_first_run_late(tmp_path: Path, own_runtime: Path) -> None:
+    pause = "open('imported', 'w').close()\nwhile not os.path.exists('killed'): time.sleep(0.05)\nrun ="
+    program = start(tmp_path, "import os\n" + WANDB.replace("run =", pause, 1), "20", "0")
+    wait_until((tmp_path / "imported").exists, "the import")
+    before = find_process(own_runtime, "intake.json")
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: find_process(own_runtime, "intake.json") != before, "its end")
+    (tmp_path / "killed").touch()
+    _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, errors
+    ((_, rows),) = runs(tmp_path)
+    assert [row["step"] for row in rows] == list(range(20))
+
+
+def test_it_waits_for_the_first_request_of_a_program_as_long_as_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = "from trainvitals.trackers.intake.process import note_client; note_client(); print(flush=True); input()"
+    program = subprocess.Popen([sys.executable, "-c", noted], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert program.stdout is not None and program.stdout.readline()
+    looks: list[float] = []
+
+    def look_away(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 10:
+            program.communicate(b"\n", timeout=PATIENCE)
+
+    clock = SimpleNamespace(monotonic=lambda: 50.0 * len(looks), sleep=look_away)
+    monkeypatch.setattr(process, "time", clock)
+    server = SimpleNamespace(should_exit=False)
+    process._end_when_idle(server, SimpleNamespace(is_idle=True), SimpleNamespace(is_ours=lambda: True))  # type: ignore[arg-type]
+    assert server.should_exit and len(looks) > 10
+    assert not process.has_clients()
 
 
 def test_it_is_one_process_for_all_programs(own_runtime: Path) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from trainvitals import runtime
 
-FILE, LOCK = "intake.json", "intake.lock"
+FILE, LOCK, CLIENTS = "intake.json", "intake.lock", "intake_clients"
 START_SECONDS = 20.0
 """It is up in half a second, or on a busy node after some of them; who waits longer goes on without it."""
 IDLE_SECONDS = 60.0
@@ -33,6 +33,26 @@ class IntakeAddress(NamedTuple):
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def note_client() -> None:
+    """This program logs there, now or later: it may load its data for an hour before it begins a run."""
+    folder = runtime.runtime_dir() / CLIENTS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    pid = os.getpid()
+    runtime.write_atomically(folder / f"{pid}.json", json.dumps({"pid_start": runtime.process_start(pid)}).encode())
+
+
+def has_clients() -> bool:
+    """Whether a program that noted itself is alive. Notes of others are removed."""
+    found = False
+    for path in (runtime.runtime_dir() / CLIENTS).glob("[!.]*.json"):
+        start = (runtime.read_json(path, own=True) or {}).get("pid_start")
+        if path.stem.isdecimal() and start is not None and runtime.is_same_process(int(path.stem), start):
+            found = True
+        else:
+            path.unlink(missing_ok=True)
+    return found
 
 
 def ensure_intake(wait: float = START_SECONDS) -> IntakeAddress | None:
@@ -105,6 +125,6 @@ def _end_when_idle(server: object, app: object, lock: runtime.AgentLock) -> None
     last_use = time.monotonic()
     while time.monotonic() - last_use < IDLE_SECONDS and lock.is_ours():
         time.sleep(LOOK_SECONDS)
-        if not app.is_idle:  # type: ignore[attr-defined]
+        if not app.is_idle or has_clients():  # type: ignore[attr-defined]
             last_use = time.monotonic()
     server.should_exit = True  # type: ignore[attr-defined]

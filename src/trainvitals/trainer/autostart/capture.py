@@ -29,12 +29,13 @@ def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
 
     if not resolve().capture_trackers:
         return {}
-    from trainvitals.trackers.intake.process import ensure_intake
+    from trainvitals.trackers.intake.process import ensure_intake, note_client
     from trainvitals.trainer import ranks
 
     if not _has_server():
         print_line(f"what this program logs with {client} is not captured: pip install 'trainvitals[web]'; {_OFF}")
         return {}
+    note_client()
     listener = ensure_intake()
     if listener is None:
         return {}
@@ -44,6 +45,20 @@ def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
     if rank.rank == 0:
         print_line(f"what this program logs with {client} goes into this run, as no server is set up for it; {_OFF}")
     return made
+
+
+def is_answered(client: str) -> bool:
+    """Whether the process that the client was pointed at answers, now that it is needed; started again if it died."""
+    from trainvitals.trackers.intake.process import ensure_intake
+
+    try:
+        listener = ensure_intake()
+    except Exception:  # noqa: BLE001 - the boundary around the user's program
+        listener = None
+    if listener is not None and os.environ[_ADDRESSES[client]].startswith(f"{listener.address}/"):
+        return True
+    print_line(f"what this program logs with {client} is not captured: nothing listens for it any more")
+    return False
 
 
 def _has_server() -> bool:

@@ -64,7 +64,8 @@ def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
 
     @functools.wraps(init)
     def give_way_at_init(*args: Any, **kwargs: Any) -> Any:
-        if _names_account(kwargs.get("settings")):
+        is_ours = capture.is_pointed_here("wandb")
+        if _names_account(kwargs.get("settings")) or (is_ours and not capture.is_answered("wandb")):
             _withdraw(made)
         return init(*args, **kwargs)
 

@@ -24,7 +24,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_below, print_line
 from trainvitals.trackers.intake.keys import STATE_FILE
-from trainvitals.trackers.intake.process import ensure_intake
+from trainvitals.trackers.intake.process import ensure_intake, has_clients
 from trainvitals.trackers.program_files.notes import NOTES
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
@@ -225,11 +225,11 @@ class CommandRun:
 
     def look_after_intake(self) -> None:
         """Start the process that the program's clients log to again, if it died: they wait for it."""
-        if (self.folder / STATE_FILE).exists():
-            try:
+        try:
+            if (self.folder / STATE_FILE).exists() or has_clients():
                 ensure_intake(wait=0.0)
-            except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
-                pass
+        except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
+            pass
 
     def look(self) -> None:
         """Now and then while the program runs."""
