@@ -42,7 +42,10 @@ with mlflow.start_run(run_name="baseline") as run:
         assert len(mlflow.search_logged_models(filter_string="name = 'net'", output_format="list")) == 1
         assert mlflow.artifacts.load_text(f"{kept.artifact_location}/weights.bin") == "weights"
 
+from mlflow.entities import Dataset, DatasetInput, InputTag
 client, run_id = mlflow.MlflowClient(), run.info.run_id
+zoo = Dataset(name="zoo", digest="d1", source_type="local", source="zoo.csv")
+client.log_inputs(run_id, [DatasetInput(zoo, [InputTag("mlflow.data.context", "training")])])
 found = client.get_run(run_id)
 experiment = client.get_experiment_by_name("team/animals").experiment_id
 errors = []
@@ -65,6 +68,7 @@ print("RESULT" + json.dumps({
     "text": mlflow.artifacts.load_text(f"runs:/{run_id}/notes/readme.txt"),
     "found": len(client.search_runs([experiment],
         "metrics.loss < 1 and params.layers = '2' and tags.stage LIKE 't%'")),
+    "by_dataset": [len(client.search_runs([experiment], f"dataset.name = '{name}'")) for name in ("zoo", "other")],
     "not_found": len(client.search_runs([experiment], "metrics.loss > 0.5")),
     "experiments": sorted(item.name for item in client.search_experiments()),
     "errors": errors,
@@ -88,6 +92,7 @@ def test_a_script_after_the_documentation_logs_everything_and_reads_it_back(
         "files": ["d.json", *(["models"] if version == "installed" else []), "notes", "notes/readme.txt"],
         "text": "hello",
         "found": 1,
+        "by_dataset": [1, 0],
         "not_found": 0,
         "experiments": ["Default", "team/animals"],
         "errors": ["INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "ENDPOINT_NOT_FOUND"],

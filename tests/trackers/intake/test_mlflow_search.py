@@ -13,6 +13,7 @@ RUN: dict[str, dict[str, Any]] = {
     "params": {"model": "tiny", "n": "3"},
     "tags": {"mlflow.user": "me", "a b": "x_y"},
     "attributes": {"status": "FINISHED", "start_time": 1000, "run_name": "first"},
+    "datasets": {"name": ["mnist", "cifar"], "digest": ["d1", "d2"], "context": ["training"]},
 }
 
 
@@ -47,6 +48,9 @@ RUN: dict[str, dict[str, Any]] = {
         ("status = 'FINISHED'", True),
         ("attributes.start_time > 999", True),
         ("attribute.`run name` = 'first'", True),
+        ("dataset.name = 'cifar' and datasets.digest = 'd1'", True),
+        ("dataset.name LIKE 'imagenet%'", False),
+        ("dataset.context IN ('training')", True),
     ],
 )
 def test_a_filter_holds_or_does_not(text: str, holds: bool) -> None:
@@ -61,7 +65,9 @@ def test_a_filter_with_very_many_parts_does_not_take_for_ever() -> None:
         assert condition.holds(run) is holds
 
 
-@pytest.mark.parametrize("text", ["metrics.loss", "metrics.loss <", "loss < x", "a = 1 or b = 2", "';--", "= 1"])
+@pytest.mark.parametrize(
+    "text", ["metrics.loss", "metrics.loss <", "loss < x", "a = 1 or b = 2", "';--", "= 1", "dataset.size = '1'"]
+)
 def test_a_text_that_is_not_a_filter_is_refused(text: str) -> None:
     with pytest.raises(BadFilter):
         parse_filter(text)

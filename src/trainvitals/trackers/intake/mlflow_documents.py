@@ -91,7 +91,15 @@ def describe_run(key: str, file: RunFile, position: Given, latest: Mapping[str, 
 
 def describe_found(run: Mapping[str, Any]) -> Found:
     data = run["data"]
+    inputs = objects(run["inputs"]["dataset_inputs"])
+    datasets = [item for given in inputs if isinstance(item := given.get("dataset"), dict)]
+    pairs = [item for given in inputs for item in objects(given.get("tags"))]
     return {
+        "datasets": {
+            "name": [item.get("name") for item in datasets],
+            "digest": [item.get("digest") for item in datasets],
+            "context": [item.get("value") for item in pairs if item.get("key") == "mlflow.data.context"],
+        },
         "metrics": {item["key"]: number(item["value"]) for item in data["metrics"]},
         "params": {item["key"]: item["value"] for item in data["params"]},
         "tags": {item["key"]: item["value"] for item in data["tags"]},

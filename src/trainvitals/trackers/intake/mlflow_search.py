@@ -32,11 +32,14 @@ _KINDS = {
     "attributes": "attributes",
     "attr": "attributes",
     "run": "attributes",
+    "dataset": "datasets",
+    "datasets": "datasets",
 }
+DATASET_FACTS = ("name", "digest", "context")
 _ATTRIBUTES = {"run name": "run_name", "Run name": "run_name", "Created": "start_time", "created": "start_time"}
 
 Found = Mapping[str, Mapping[str, Any]]
-"""Of a run: `metrics`, `params`, `tags` and `attributes` by name."""
+"""Of a run: `metrics`, `params`, `tags` and `attributes` by name; of its `datasets` all names, digests, contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class SearchCondition:
     def holds(self, found: Found) -> bool:
         """Whether it is true of a run. What the run does not have compares with nothing."""
         actual = found.get(self.kind, {}).get(self.name)
+        if isinstance(actual, (list, tuple)):
+            return any(self._holds_of(item) for item in actual)
+        return self._holds_of(actual)
+
+    def _holds_of(self, actual: Any) -> bool:
         if self.operator == "IS NULL":
             return actual is None
         if actual is None:
@@ -110,6 +118,8 @@ def _split_key(text: str) -> tuple[str, str]:
     kind = _KINDS.get(head.lower()) if dot else None
     name = (rest if kind is not None else text).strip('`"')
     kind = kind or "attributes"
+    if kind == "datasets" and name not in DATASET_FACTS:
+        raise BadFilter(f"a dataset has no '{name}': {', '.join(DATASET_FACTS)}")
     return kind, _ATTRIBUTES.get(name, name) if kind == "attributes" else name
 
 
