@@ -129,6 +129,36 @@ def test_runs_and_artifacts_are_read_back(
     assert "Could not find run" in errors[0] and "trainvitals does not run sweeps of W&B" in errors[1]
 
 
+SHARED_FILES = """
+import os
+import wandb
+
+with wandb.init(project="animals", id="maker") as run:
+    table = wandb.Table(columns=["x", "y"], data=[[1, 2.5], [2, 3.5]])
+    run.log({"scores": table})
+    dataset = wandb.Artifact("dataset", type="dataset")
+    dataset.add(table, "scores")
+    with open("elsewhere.txt", "w") as file:
+        file.write("elsewhere")
+    dataset.add_reference(f"file://{os.path.abspath('elsewhere.txt')}")
+    run.log_artifact(dataset)
+    dataset.wait()
+with wandb.init(project="animals", id="user") as run:
+    dataset = run.use_artifact("dataset:latest")
+    print(sorted(os.listdir(dataset.download())))
+    print(dataset.get("scores").data)
+"""
+
+
+@pytest.mark.parametrize("version", ["0.17.9", "installed"])
+def test_an_artifact_may_have_a_table_of_another_one_and_files_that_are_elsewhere(
+    version: str, server: Server, client_python: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = sys.executable if version == "installed" else client_python(f"wandb=={version}")
+    printed = run_client(tmp_path / "work", SHARED_FILES, server.client_env, python).splitlines()
+    assert printed[-2:] == ["['elsewhere.txt', 'scores.table.json']", "[[1, 2.5], [2, 3.5]]"]
+
+
 COUNTING = """
 import sys, time
 import wandb
@@ -399,6 +429,22 @@ def test_what_is_not_understood_is_answered_in_the_clients_own_form(local: Local
         assert answer.status_code == 200 and "MakeCoffee" in answer.json()["errors"][0]["message"]
     assert server.log.count("MakeCoffee") == 1
     assert server.post("/files/e/p/nobody/file_stream", {}).status_code == 404
+
+
+def test_an_id_that_a_client_made_up_is_known_to_the_next_server_too(local: LocalServer) -> None:
+    upsert(local, "maker", host="vm")
+    given = {"projectName": "p", "entityName": "e", "runName": "maker", "clientID": "made-up"}
+    made = graphql(local, "CreateArtifact", {"input": {**given, "artifactCollectionName": "dataset", "digest": "d1"}})
+    artifact = made.json()["data"]["createArtifact"]["artifact"]["id"]
+    files = graphql(local, "CreateArtifactFiles", {"artifactFiles": [{"artifactID": artifact, "name": "a.txt"}]})
+    (edge,) = files.json()["data"]["createArtifactFiles"]["files"]["edges"]
+    assert local.client.put(edge["node"]["uploadUrl"], content=b"data").status_code == 200
+    local.start()
+    mapped = graphql(local, "ClientIDMapping", {"clientID": "made-up"}).json()["data"]["clientIDMapping"]
+    found = graphql(local, "ArtifactByID", {"id": mapped["serverID"]}).json()["data"]["artifact"]
+    assert (found["id"], found["digest"]) == (artifact, "d1")
+    unknown = graphql(local, "ClientIDMapping", {"clientID": "nobody"}).json()
+    assert unknown["data"]["clientIDMapping"] is None
 
 
 @pytest.mark.promise("file names of uploads that lead out of the run folder", "refused")

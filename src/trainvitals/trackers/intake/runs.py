@@ -82,6 +82,11 @@ class IntakeRun:
         return self.writer.file
 
     @property
+    def described(self) -> RunFile:
+        """What is known of it. The run of a program is described by others too."""
+        return (run_folder.find_run(self.folder) if self.is_part_of_program else None) or self.file
+
+    @property
     def key(self) -> str:
         return self.writer.origin.key
 

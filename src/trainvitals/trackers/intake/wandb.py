@@ -93,6 +93,7 @@ class Wandb:
             "UpdateArtifactManifest": self._artifacts.update_manifest,
             "CreateArtifactFiles": self._artifacts.create_files,
             "CommitArtifact": self._artifacts.commit,
+            "ClientIDMapping": self._artifacts.map_client_id,
             "ArtifactByID": self._artifacts.find,
             "ArtifactByIDShort": self._artifacts.find,
             "ArtifactByName": self._artifacts.find_named,
@@ -222,16 +223,18 @@ class Wandb:
                 return {"model": {**model, "bucket": None}}
             self._resuming[reference.key] = time.monotonic()
             last = run.position.get("last_history") or {}
+            file = run.described
             bucket = {
                 **_describe_bucket(run, reference),
+                "config": _spell_config(file.config),
                 "summaryMetrics": _read_text(run.folder / FILES / SUMMARY) or "{}",
                 "logLineCount": (run.position.get("console") or {}).get("lines", 0),
                 "historyLineCount": run.position.get("history", 0),
                 "eventsLineCount": run.position.get("events", 0),
                 "historyTail": orjson.dumps([orjson.dumps(last).decode()]).decode() if last else "[]",
                 "eventsTail": "[]",
-                "tags": list(run.file.tags),
-                "notes": run.file.notes,
+                "tags": list(file.tags),
+                "notes": file.notes,
                 "wandbConfig": orjson.dumps({"t": 1}).decode(),
             }
         return {"model": {**model, "bucket": bucket}}
@@ -450,18 +453,22 @@ def _read_about(given: Mapping[str, Any], reference: RunReference) -> About:
     )
 
 
+def _spell_config(config: Mapping[str, Any] | None) -> str:
+    wrapped = {key: {"value": value} for key, value in (config or {}).items()}
+    return dump_json(spell_all(wrapped)).decode()
+
+
 def _describe_entity(reference: RunReference) -> dict[str, str]:
     return {"id": reference.entity, "name": reference.entity}
 
 
 def _describe_bucket(run: IntakeRun, reference: RunReference) -> dict[str, Any]:
-    config = {key: {"value": value} for key, value in (run.file.config or {}).items()}
     return {
         "id": reference.key,
         "name": reference.run,
-        "displayName": run.file.name or reference.run,
+        "displayName": run.described.name or reference.run,
         "description": None,
-        "config": dump_json(spell_all(config)).decode(),
+        "config": _spell_config(run.file.config),
         "sweepName": None,
         "historyLineCount": run.position.get("history", 0),
         "project": {"id": reference.project, "name": reference.project, "entity": _describe_entity(reference)},

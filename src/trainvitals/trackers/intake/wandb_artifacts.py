@@ -4,6 +4,7 @@ Tested in tests/trackers/intake/test_wandb.py."""
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,11 @@ from trainvitals.trackers.wandb_conventions import ARTIFACTS
 
 MANIFEST = "manifest.json"
 MOST_FACTS = 4 << 20
+MOST_MANIFEST = 64 << 20
 MOST_USED = 1000
 """Artifacts that a run notes as used."""
+MOST_CLIENT_IDS = 10_000
+"""Ids that clients made up, of artifacts that were logged lately."""
 
 
 class _Version(NamedTuple):
@@ -43,6 +47,8 @@ class WandbArtifacts:
         """`make_url` makes the address of a file of a run, of the server's own."""
         self._runs = runs
         self._make_url = make_url
+        self._by_client: dict[str, str] = {}
+        """Ids of ours by those of clients."""
 
     # -- logging one
 
@@ -67,12 +73,17 @@ class WandbArtifacts:
             "metadata": given.get("metadata"),
             "historyStep": given.get("historyStep"),
             "digest": str(given.get("digest") or version),
+            "clientID": given.get("clientID"),
             "aliases": aliases,
             "created": known.get("created") or format_time(),
             "logged": format_time(),
             "state": "PENDING",
         }
         self._write_facts(artifact, facts)
+        if isinstance(client_id := given.get("clientID"), str):
+            if len(self._by_client) >= MOST_CLIENT_IDS:
+                self._by_client.clear()  # an older one is found in the files
+            self._by_client[client_id] = artifact
         made = {
             "id": artifact,
             "digest": given.get("digest"),
@@ -80,6 +91,23 @@ class WandbArtifacts:
             "artifactSequence": {"id": collection, "name": collection, "latestArtifact": None},
         }
         return {"createArtifact": {"artifact": made}}
+
+    def map_client_id(self, given: Mapping[str, Any], base: str) -> Any:
+        """Ours of an artifact that a client knows only by an id that it made up: one of its artifacts has a file, such
+        as a table, that another one has. It decodes the answer, and references have it in hexadecimal."""
+        client_id = str(given.get("clientID"))
+        artifact = self._by_client.get(client_id) or self._find_client_id(client_id)
+        return {"clientIDMapping": artifact and {"serverID": base64.b64encode(artifact.encode()).decode()}}
+
+    def _find_client_id(self, client_id: str) -> str | None:
+        """Among all that were logged."""
+        for key, folder in self._runs.list_keys(TOOL):
+            for place, is_folder, _ in list_files(folder / ARTIFACTS):
+                for path, _, _ in list_files(place) if is_folder else ():
+                    artifact = f"{key}/{ARTIFACTS}/{place.name}/{path.name}"
+                    if self._read_facts(artifact).get("clientID") == client_id:
+                        return artifact
+        return None
 
     def create_manifest(self, given: Mapping[str, Any], base: str) -> Any:
         return {"createArtifactManifest": self._offer_manifest(str(given.get("artifactID")), base)}
@@ -196,7 +224,7 @@ class WandbArtifacts:
 
     def use(self, given: Mapping[str, Any], base: str) -> Any:
         """A run notes that it uses one."""
-        artifact = str(given.get("artifactID"))
+        artifact = _identify(str(given.get("artifactID")))
         described = self._describe(artifact, base)
         if described is None:
             raise BadName("there is no such artifact")
@@ -251,9 +279,10 @@ class WandbArtifacts:
         facts, owner = version.facts, _describe_owner(reference)
         sequence = {"__typename": "ArtifactSequence", "id": collection, "name": collection, "project": owner}
         files = _list_below(version.folder)
+        urls = {name: self._url(base, version.identity, name) for name, _ in files}
+        urls |= _read_references(version.folder)
         edges = [
-            {"node": {"id": name, "name": name, "directUrl": self._url(base, version.identity, name), **_EMPTY_FILE}}
-            for name, _ in files
+            {"node": {"id": name, "name": name, "directUrl": url, **_EMPTY_FILE}} for name, url in sorted(urls.items())
         ]
         page = {"__typename": "PageInfo", "hasNextPage": False, "endCursor": None}
         connection = {"edges": edges, "pageInfo": page, "totalCount": len(edges)}
@@ -279,7 +308,7 @@ class WandbArtifacts:
                 for alias in aliases
             ],
             "size": sum(size for _, size in files),
-            "fileCount": len(files),
+            "fileCount": len(urls),
             "digestAlgorithm": None,
             "commitHash": None,
             "updatedAt": None,
@@ -306,8 +335,18 @@ def _wrap_artifacts(found: Iterator[dict[str, Any] | None]) -> dict[str, Any]:
 
 def _split(identity: str) -> tuple[RunReference, str, str]:
     """(run, collection, version) of an id that we gave."""
-    entity, project, run_id, _, collection, version = (*identity.split("/", 5), *[""] * 6)[:6]
+    entity, project, run_id, _, collection, version = (*_identify(identity).split("/", 5), *[""] * 6)[:6]
     return RunReference(entity, project, run_id), collection, version
+
+
+def _identify(text: str) -> str:
+    """An id that we gave: as it is, or as it was in a reference."""
+    if f"/{ARTIFACTS}/" in text:
+        return text
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return text
 
 
 def _describe_owner(reference: RunReference) -> dict[str, Any]:
@@ -328,6 +367,16 @@ def _aliases_of(version: _Version, versions: list[_Version]) -> list[str]:
     if ready:
         owners["latest"] = ready[-1].identity
     return [alias for alias, identity in owners.items() if identity == version.identity]
+
+
+def _read_references(folder: Path) -> dict[str, str]:
+    """Files of a version that are elsewhere: where, by name."""
+    try:
+        manifest = json.loads(runtime.read_regular(folder / MANIFEST, MOST_MANIFEST))
+        entries = manifest["contents"].items()
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return {}
+    return {name: ref for name, item in entries if isinstance(item, dict) and isinstance(ref := item.get("ref"), str)}
 
 
 def _list_below(folder: Path) -> list[tuple[str, int]]:
