@@ -13,10 +13,13 @@ import pytest
 
 from trainvitals import runtime, settings
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import new_registration
 from trainvitals.journal.documents.run import COMMAND, new_run
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
+from trainvitals.trackers.program_files import following
 from trainvitals.trackers.program_files.following import FollowedRank
 from trainvitals.trackers.program_files.notes import EVENT_FOLDER, EVENTS, TABLE, read_notes, write_note
 from trainvitals.trackers.program_files.repeats import MOST_VALUES, Repeats, read_meaning
@@ -44,8 +47,12 @@ class Run:
 
     def take(self) -> list[tuple[int | None, dict[str, Any]]]:
         """All that is there; the rows of the run that came from files."""
-        while self.files.look(read_notes(self.folder)):
+        while self.files.look(read_notes(self.folder), is_over=True):
             continue
+        return self.rows()
+
+    def rows(self) -> list[tuple[int | None, dict[str, Any]]]:
+        """Those that came from files by now."""
         rows = [row for file, row in read_table(self.folder, "training") if file.pid is not None]
         return [(row.pop("step", None), row) for row in rows if row.pop("timestamp")]
 
@@ -148,6 +155,31 @@ def test_what_the_run_has_is_not_taken_again_and_other_values_are_another_metric
     path = tmp_path / "logs" / "events.out.tfevents.1"
     run.note(EVENTS, write_events(path, (3, "Loss/train", 0.1), (4, "train/grad_norm", 2.5), (3, "loss", 0.2)))
     assert run.take() == [(3, {"logged/loss": pytest.approx(0.2)})]
+
+
+def test_what_the_run_logs_when_the_next_step_begins_is_waited_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_WAIT_SECONDS", math.inf)
+    path = write_events(tmp_path / "logs" / "events.out.tfevents.1", (0, "Loss/train", 0.25))
+    run.note(EVENTS, path)
+    registrations.register(new_registration(run.folder, os.getpid(), attempt=1, correlation_id="", settings={}))
+    for _ in range(3):
+        run.files.look(read_notes(run.folder))
+    assert run.rows() == [], "the first step is not over"
+    run.log(b'{"timestamp":"2026-11-17T12:00:00.000Z","step":0,"loss":0.25}\n')
+    other = write_events(tmp_path / "other" / "events.out.tfevents.2", (0, "accuracy", 0.5))
+    run.note(EVENTS, other)
+    write_events(path, (1, "Loss/train", 0.125))
+    for _ in range(3):
+        run.files.look(read_notes(run.folder))
+    assert run.rows() == [(0, {"other/accuracy": 0.5})], "the second step is not over"
+    run.log(b'{"timestamp":"2026-11-17T12:00:01.000Z","step":1,"loss":0.125}\n')
+    write_events(path, (2, "Loss/train", 0.5))
+    run.files.look(read_notes(run.folder))
+    monkeypatch.setattr(following, "MOST_WAIT_SECONDS", 0.0)
+    run.files.look(read_notes(run.folder))
+    assert run.rows()[1:] == [(2, {"Loss/train": 0.5})], "the run does not have it"
 
 
 def test_a_file_that_is_gone_or_no_event_file_keeps_nobody_from_the_others(run: Run, tmp_path: Path) -> None:

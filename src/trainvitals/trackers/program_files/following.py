@@ -2,7 +2,8 @@
 RUN-FOLDER`, started by the agent, ends with what is there when its standard input is closed.
 
 A process apart, because reading event files takes numpy, which is larger than the agent. What it has read is written
-one look later: by then the run itself has logged what may be the same.
+one look later: by then the run itself has logged what may be the same. It logs a step when the next one begins, so
+what it may have for a slow step is waited for longer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -23,8 +24,9 @@ from typing import Any, NamedTuple, Protocol
 from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
-from trainvitals.journal.documents.run import Origin
+from trainvitals.journal import layout, registrations
+from trainvitals.journal.documents.run import TRAINING, Origin
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.segment_writer import Lines
@@ -32,7 +34,7 @@ from trainvitals.settings import Settings, resolve
 from trainvitals.trackers.importing import ImportFailed
 from trainvitals.trackers.intake.runs import CapturedProgram, ProgramWriter
 from trainvitals.trackers.program_files.notes import EVENT_FOLDER, TABLE, FileNote, read_notes
-from trainvitals.trackers.program_files.repeats import Repeats
+from trainvitals.trackers.program_files.repeats import Meaning, Repeats, read_meaning
 from trainvitals.trackers.run_writing import NO_TIME
 from trainvitals.trackers.tables import CsvTable, TableRun
 from trainvitals.trackers.tensorboard.reading import EventFile, is_event_file
@@ -41,6 +43,10 @@ LOOK_SECONDS = 1.0
 MOST_HELD = 200_000
 """Rows that are read at one look: memory is bounded."""
 LAST_LOOK_SECONDS = 60.0
+MOST_WAIT_SECONDS = 120.0
+"""For what the run itself may have: as long as `SummaryWriter` keeps its values by default."""
+FIRST_MEANINGS = frozenset(map(read_meaning, ("loss", "learning_rate", "lr", "gradient_norm")))
+"""What a watched training will have, before it has logged anything."""
 CLOCK_SECONDS = 2.0
 """By so much the time in the name of an event file may be before the time at which its writer was made."""
 
@@ -107,6 +113,8 @@ class _Held(NamedTuple):
     prefix: str
     file: ProgramFile
     rows: FileRows
+    since: float
+    """When they were read, in seconds since 1970."""
 
 
 class FollowedRank:
@@ -127,16 +135,28 @@ class FollowedRank:
             folder, ("training",), wanted=lambda file: file.participant == participant and file.pid != own
         )
         self._held: list[_Held] = []
+        self._newest = 0.0
+        """The time of the newest row of the run itself."""
+        self._run_id, self._rank, self._began = folder.name, rank, time.time()
 
-    def look(self, notes: list[FileNote]) -> bool:
-        """Write what was read at the last look, and read what is new. Whether there was something new."""
-        for _, row in self._rows.poll():
-            self._repeats.add_row(row)
+    def look(self, notes: list[FileNote], *, is_over: bool = False) -> bool:
+        """Write what was read at the last look, and read what is new. Whether there was something new. What the run
+        itself may still log waits, unless the run `is_over`."""
+        last: Mapping[str, Any] = {}
+        for _, last in self._rows.poll():
+            self._repeats.add_row(last)
+        self._newest = max(self._newest, parse_time(last.get("timestamp")) or 0.0)
+        waiting: dict[str, list[_Held]] = {}
         for held in self._held:
-            self._write(held)
+            if held.key in waiting or (not is_over and self._must_wait(held)):
+                waiting.setdefault(held.key, []).append(held)
+            else:
+                self._write(held)
         if self._held:
             self._writer.save(self._position, caught_up=False)
-            self._held = []
+            self._held = [held for of_file in waiting.values() for held in of_file]
+        if self._is_full():
+            return True
         wanted: dict[str, None] = {}
         for note in _without_former(notes):
             for path in _find_paths(note):
@@ -151,10 +171,36 @@ class FollowedRank:
             with contextlib.suppress(OSError, ImportFailed, ValueError):
                 for rows in file.read(self._read_to.get(key, {})):
                     self._read_to[key] = rows.position
-                    self._held.append(_Held(key, prefix, file, rows))
-                    if sum(len(held.rows.lines) for held in self._held) > MOST_HELD:
+                    self._held.append(_Held(key, prefix, file, rows, time.time()))
+                    if self._is_full():
                         return True
         return bool(self._held)
+
+    def _is_full(self) -> bool:
+        return sum(len(held.rows.lines) for held in self._held) > MOST_HELD
+
+    def _must_wait(self, held: _Held) -> bool:
+        """Whether a value may be one that the run has not logged yet: its own rows are older than that."""
+        now = time.time()
+        meanings: Collection[Meaning] = self._repeats.meanings
+        if not meanings and now - self._began < MOST_WAIT_SECONDS and self._is_watched():
+            meanings = FIRST_MEANINGS
+        if not meanings or now - held.since >= MOST_WAIT_SECONDS:
+            return False
+        by_epoch = held.file.steps_are_epochs
+        for micros, step, values in held.rows.lines.rows():
+            if (held.since if micros == NO_TIME else micros / 1e6) <= self._newest:
+                continue
+            for tag, value in values.items():
+                name = held.prefix + tag
+                if read_meaning(name) in meanings and not self._repeats.has(name, step, value, by_epoch=by_epoch):
+                    return True
+        return False
+
+    def _is_watched(self) -> bool:
+        """Whether this rank is a training that will log rows of its own."""
+        found = registrations.read_all(self._run_id)
+        return any(item.kind == TRAINING and item.rank == self._rank for _, item in found)
 
     def close(self) -> None:
         self._writer.close()
@@ -240,7 +286,7 @@ def follow(folder: Path, settings: Settings, stop: int) -> None:
         ranks: dict[int, FollowedRank] = {}
         while True:
             is_over = bool(select.select([stop], [], [], LOOK_SECONDS)[0])
-            while _look(folder, settings, ranks) and is_over:
+            while _look(folder, settings, ranks, is_over=is_over) and is_over:
                 continue
             if is_over:
                 break
@@ -250,13 +296,13 @@ def follow(folder: Path, settings: Settings, stop: int) -> None:
         os.close(lock)
 
 
-def _look(folder: Path, settings: Settings, ranks: dict[int, FollowedRank]) -> bool:
+def _look(folder: Path, settings: Settings, ranks: dict[int, FollowedRank], *, is_over: bool) -> bool:
     notes, found = read_notes(folder), False
     for rank in sorted({note.rank for note in notes}):
         if rank not in ranks:
             ranks[rank] = FollowedRank(folder, rank, settings)
         with contextlib.suppress(JournalError):  # a full disk: tried again at the next look
-            found |= ranks[rank].look([note for note in notes if note.rank == rank])
+            found |= ranks[rank].look([note for note in notes if note.rank == rank], is_over=is_over)
     return found
 
 

@@ -53,6 +53,8 @@ class Repeats:
         """At which steps each was logged, and how often."""
         self.names: set[str] = set()
         """All metrics that the run itself has."""
+        self.meanings: set[Meaning] = set()
+        """What they mean."""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """A row that the run itself logged."""
@@ -63,6 +65,7 @@ class Repeats:
                 continue
             self.names.add(name)
             found = (read_meaning(name), _shorten(value))
+            self.meanings.add(found[0])
             steps = self._steps.setdefault(found, {})
             steps[step] = steps.get(step, 0) + 1
             self._order.append((found, step))
