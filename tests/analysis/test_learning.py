@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def updates(ratio: float) -> dict[str, Curve]:
 
 FLAT = noisy(np.full(3000, 2.3), 0.05)
 CHANCE = noisy(np.full(60, 0.1), 0.01)
+LEARNING = {"loss.never_learns", "lr.too_high", "lr.too_low"}
 
 
 def test_a_loss_that_is_where_it_began_at_chance_is_a_warning() -> None:
@@ -51,6 +53,14 @@ def test_large_updates_are_a_finding_only_where_the_loss_suffers() -> None:
     high = next(item for item in found.findings if item.rule == "lr.too_high")
     assert high.severity == "critical"
     assert next(item for item in found.findings if item.rule == "loss.never_learns").cause == "lr.too_high"
+
+
+def test_nothing_is_said_of_the_beginning_of_a_run_if_that_is_not_looked_at() -> None:
+    for ratio in (0.05, 1e-6):
+        measured = with_curves(loss=FLAT, accuracy=CHANCE, val_loss=None, **updates(ratio))
+        assert rules(diagnose(measured, CONDITIONS)) & LEARNING
+        measured = dataclasses.replace(measured, from_step=8_000_000)
+        assert rules(diagnose(measured, CONDITIONS)) & LEARNING == set()
 
 
 def test_dead_units_are_named_with_their_layer() -> None:

@@ -138,6 +138,8 @@ class Measurements:
     """Norms of the weights of some layers, by layer and participant."""
     moments: Mapping[str, Floats] = field(default_factory=dict)
     """Steps at which something was done besides training: checkpoints, evaluations, by what it was."""
+    from_step: int | None = None
+    """The first step that is looked at, of a run too long for all; else None."""
 
     def need(self, name: str, points: int = 1) -> Curve:
         """A training curve with at least that many finite values; raises NotJudged."""

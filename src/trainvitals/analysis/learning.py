@@ -63,6 +63,8 @@ class _Progress:
 
 
 def _progress_of(measured: Measurements, conditions: Conditions, after: float = 0.0) -> _Progress:
+    if measured.from_step is not None:
+        raise NotJudged(f"the first steps (of so long a run only those from {measured.from_step:,} are checked)")
     steps = int(conditions.thresholds["never_learns_steps"])
     progress = _Progress(measured.need("loss", 3 * BEGINNING).finite(), after)
     if progress.steps < steps:
@@ -103,6 +105,8 @@ def detect_never_learns(measured: Measurements, conditions: Conditions) -> list[
 
 def _find_flat_share(measured: Measurements, fallen: bool = False) -> tuple[str, float] | None:
     """An accuracy that has not risen and is not high either, and what it is; with `fallen` also one that got worse."""
+    if measured.from_step is not None:
+        return None  # it may have risen before
     for name in sorted(measured.training.names(), key=len):
         curve = measured.training.get(name) if is_share(name) else None
         values = curve.finite().y if curve is not None else np.zeros(0)
@@ -151,7 +155,7 @@ def _describe_large(
     rises = find_rises(loss, conditions.thresholds["loss_divergence_percent"] / 100)
     lasting = next((rise for rise in rises if rise.until is None), None)
     small = conditions.thresholds["never_learns_gain"]
-    progress = _Progress(loss) if len(loss.y) >= 3 * BEGINNING else None
+    progress = _Progress(loss) if len(loss.y) >= 3 * BEGINNING and measured.from_step is None else None
     stuck = progress is not None and (progress.gain <= small or progress.is_none(small))
     if lasting is None and not stuck and _find_flat_share(measured, fallen=True) is None:
         return []

@@ -97,6 +97,21 @@ def test_only_the_newest_steps_of_a_very_long_run_are_looked_at(folder: Path) ->
     assert "loss.nonfinite" not in rules(found)
 
 
+def test_a_very_long_run_that_learned_before_the_steps_that_are_looked_at_is_not_said_to_never_learn(
+    folder: Path,
+) -> None:
+    shares = [min(place / 200, 1.0) for place in range(500)]
+    rows = [
+        {"step": place * 10_000, "loss": 5.0 - 4.0 * share + place % 7 / 100, "accuracy": 0.3 * share + place % 5 / 1000}
+        for place, share in enumerate(shares)
+    ]
+    write(folder, "training", rows)
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    assert "loss.never_learns" not in rules(found)
+    (gap,) = [row for row in found["not_judged"] if row["rule"] == "loss.never_learns"]
+    assert "the first steps" in gap["needs"]
+
+
 def test_a_diagnosis_is_kept_until_the_run_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "training", [{"step": step, "loss": 1.0} for step in range(10)])
     cache = diagnosis.DiagnosisCache()

@@ -114,8 +114,10 @@ class TrainingCurves:
 
 def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurements:
     """What the detectors look at; the training curves are read when they ask."""
+    training = TrainingCurves(reader)
     return Measurements(
-        training=TrainingCurves(reader),
+        training=training,
+        from_step=training.start,
         rank_steps=_read_ranks(reader),
         rank_weights=_read_weights(reader),
         moments=_read_moments(reader),
@@ -209,7 +211,7 @@ def describe_diagnosis(reader: Reader, conditions: Conditions, prices: Prices = 
     return {
         **describe_findings(diagnose(measured, conditions)),
         "resources": describe_resources(measured),
-        "from_step": measured.training.start if isinstance(measured.training, TrainingCurves) else None,
+        "from_step": measured.from_step,
     }
 
 
