@@ -170,6 +170,33 @@ def test_onnxruntime_gives_the_answers_of_every_model_also_in_8_bits(
         assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < most
 
 
+class TiedModel(torch.nn.Module):
+    """Ends with the table of its embedding, as many language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.hidden = torch.nn.Embedding(10, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found = self.hidden(self.hidden(self.table(ids)).relu())
+        return torch.nn.functional.linear(found, self.table.weight)
+
+
+@pytest.mark.parametrize("variant", ["int8-ao", "int4-ao", "fp8-ao", "int8-legacy"])
+def test_the_linear_layers_of_an_exported_program_are_quantized(variant: str, tmp_path: Path) -> None:
+    path, example = tmp_path / "model.pt2", torch.zeros(2, 5, dtype=torch.int64)
+    free = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(TiedModel().eval(), (example,), dynamic_shapes=free), path)
+    plain, worker = load(str(path), ""), Worker()
+    found = try_load(worker, str(path), "", variant, tmp_path)
+    assert found["bytes_by_dtype"]["float32"] < 4 * (10 * 32 + 32 * 32), "the embedding stays, the layer does not"
+    assert found["parameters"] == 10 * 32 + 32 * 32 + 32
+    expected = outputs(plain, tmp_path / "a.npz", batch=4)[0]
+    error = np.linalg.norm(outputs(worker, tmp_path / "b.npz", batch=4)[0] - expected) / np.linalg.norm(expected)
+    assert 0 < error < (0.2 if "int4" in variant else 0.06)
+
+
 def test_8_bits_of_weights_and_activations_overflow_on_x86_without_vnni(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("flags\t: fpu avx avx2 avx512f\n")

@@ -293,6 +293,7 @@ def _torchao(config_name: str, *, group: int = 1, **options: Any) -> Callable[..
         config = getattr(quantization, config_name, None)
         if config is None:  # they are renamed between minor versions
             raise Unavailable(f"this version of torchao has no {config_name}")
+        _restore_linear_layers(module)
         if not any(map(fits, module.modules())):
             raise Unavailable("the model has no linear layers that torchao can quantize")
         given = {key: make(quantization) for key, make in options.items()}
@@ -302,10 +303,44 @@ def _torchao(config_name: str, *, group: int = 1, **options: Any) -> Callable[..
     return quantize
 
 
+def _restore_linear_layers(module: Any) -> None:
+    """In an exported program linear layers are functions of weights. Make them layers again, which can be quantized;
+    one whose weight is used otherwise too, such as that of an embedding, stays as it is."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return
+    linear = torch.ops.aten.linear.default
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or node.target is not linear or node.kwargs:
+            continue
+        values, weight, *bias = node.args
+        tensors = [item for item in (weight, *bias) if item is not None]
+        name = str(getattr(weight, "target", "")).rpartition(".")[0]
+        wanted = [f"{name}.weight", f"{name}.bias"][: len(tensors)]
+        if [(item.op, item.target) for item in tensors] != [("get_attr", path) for path in wanted]:
+            continue
+        if not name or any(user.target is not linear for item in tensors for user in item.users):
+            continue
+        given = dict(module.get_submodule(name).named_parameters())
+        if sorted(given) != sorted(path.rpartition(".")[2] for path in wanted):
+            continue
+        outputs, inputs = given["weight"].shape
+        layer = torch.nn.Linear(inputs, outputs, bias="bias" in given, device="meta")
+        layer.load_state_dict(given, assign=True)
+        module.set_submodule(name, layer.requires_grad_(False))
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(module.graph.call_module(name, (values,)))
+        module.graph.erase_node(node)
+    # The weights are read by their layers now.
+    for node in [item for item in module.graph.nodes if item.op == "get_attr" and not item.users]:
+        module.graph.erase_node(node)
+    module.recompile()
+
+
 def _legacy(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
     quantize = getattr(getattr(torch.ao, "quantization", None), "quantize_dynamic", None)
     if quantize is None or plan.device != "cpu":
         raise Unavailable("this torch has no dynamic quantization" if quantize is None else "for CPUs only")
+    _restore_linear_layers(module)
     if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
         raise Unavailable("the model has no linear layers that torch can quantize")
     return TorchModel(quantize(module, {torch.nn.Linear}, dtype=torch.qint8), plan.device)

@@ -102,12 +102,26 @@ def test_the_table_has_intervals_errors_and_the_reason_of_what_has_no_figures(ca
     ]
 
 
-def test_a_narrow_terminal_loses_columns_and_no_rows() -> None:
+def test_a_narrow_terminal_loses_columns_and_no_word_of_a_verdict() -> None:
     import sys
 
-    lines = draw_benchmark(RESULT, Paint(sys.stdout), 60).splitlines()
-    assert "peak MB" not in lines[0]
-    assert len(lines) == 8
+    assert draw_benchmark(RESULT, Paint(sys.stdout), 76).splitlines()[:5] == [
+        " variant   batch  latency (95 %)        error  verdict",
+        " fp32          1  0.62 ms [0.61, 0.64]      -  reference",
+        " int8-ort      1  41 µs [40, 42]        1.2 %  1.51x faster [1.48, 1.55],",
+        "                                               3.9x smaller",
+        " int8-ao       1  not ranked: eager torchao kernels on CPU; size 1.1 MB, error 0.5 %",
+    ]
+    wide = draw_benchmark(RESULT, Paint(sys.stdout), 100).splitlines()
+    assert "items/s" in wide[0] and "peak MB" not in wide[0]
+    assert wide[2].endswith("1.51x faster [1.48, 1.55], 3.9x smaller")
+
+
+def test_numbers_have_three_digits_and_no_exponents() -> None:
+    row = replace(REFERENCE, latency=Latency(calls=9, median=402.4, low=118.26, high=2068.0))
+    text = make_markdown(new_benchmark("model.pt2", results=(row,), sensitivity=0.01))
+    assert "402 ms [118, 2,068]" in text
+    assert "change the answers by less than 0.01 %" in text
 
 
 def test_generators_have_their_own_columns() -> None:

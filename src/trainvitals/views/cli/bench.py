@@ -6,9 +6,11 @@ The figures are also a run: its rows, its document, and what the agent saw of th
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -319,21 +321,55 @@ def draw_benchmark(found: Benchmark, paint: Paint, columns: int | None) -> str:
     # Names are as wide in rows that have no figures, so that these continue the table.
     widths = [max(columns_of(line[at]) for line in [[c.title for c in shown], *cells]) for at in range(keys)]
     padded = [[*(_pad(line[at], widths[at], at > 0) for at in range(keys)), *line[keys:]] for line in cells]
-    times = [line for line, has_times in zip(padded, ranked, strict=True) if has_times]
-    rows = [[*line[:-1], Cell(line[-1], _style(line[-1]))] for line in times]
     titles = [column.title for column in shown]
     header = [*(_pad(titles[at], widths[at], at > 0) for at in range(keys)), *titles[keys:]]
     right = [at for at, column in enumerate(shown) if column.title not in ("variant", "latency (95 %)", "verdict")]
-    optional = [at for at, column in enumerate(shown) if column.title in ("p99", "peak MB", "disk MB")]
+    optional = [titles.index(title) for title in _OPTIONAL]
+    times = [line for line, has_times in zip(padded, ranked, strict=True) if has_times]
+    room = _room_for_verdicts([header, *times], optional, columns)
+    broken = [_break(line[-1], room) for line in times]
+    rows = [
+        [*(line[:-1] if at == 0 else [""] * (len(line) - 1)), Cell(part, _style(line[-1]))]
+        for line, parts in zip(times, broken, strict=True)
+        for at, part in enumerate(parts)
+    ]
     table = draw_table(header, rows, paint=paint, columns=columns, right=right, optional=optional, indent=" ")
     drawn = iter(table.splitlines())
     lines = [next(drawn, "")] if rows else []
+    heights = iter(map(len, broken))
     for row, line, has_times in zip(found.results, padded, ranked, strict=True):
         unranked = paint("dim", one_line(explain_unranked(row)))
-        lines.append(next(drawn) if has_times else f" {'  '.join(line[:keys])}  {unranked}")
+        named = f" {'  '.join(line[:keys])}  {unranked}"
+        lines += itertools.islice(drawn, next(heights)) if has_times else [named]
     lines += [paint("dim", f" {one_line(text)}") for text in remarks_of(found)]
     lines += [paint("yellow", f" ! {one_line(text)}") for text in warnings_of(found)]
     return "\n".join(lines)
+
+
+_OPTIONAL = ("p99", "peak MB", "disk MB", "items/s")
+"""Columns that a narrow terminal does without, the first one first."""
+_SHORTEST_VERDICT = 24
+
+
+def _room_for_verdicts(lines: Sequence[Sequence[str]], optional: Sequence[int], columns: int | None) -> int | None:
+    """Columns left for the verdict beside what is always shown; longer ones continue on the next line. The last of the
+    optional columns is given up only if they would be squeezed."""
+    if columns is None:
+        return None
+
+    def left_without(dropped: Sequence[int]) -> int:
+        kept = [at for at in range(len(lines[0]) - 1) if at not in dropped]
+        return columns - 1 - sum(max(columns_of(line[at]) for line in lines) + 2 for at in kept)
+
+    room = left_without(optional[:-1])
+    return room if room >= _SHORTEST_VERDICT else max(left_without(optional), _SHORTEST_VERDICT // 2)
+
+
+def _break(verdict: str, room: int | None) -> list[str]:
+    """Into lines, but not between a number and its %."""
+    together = verdict.replace(" %", "\xa0%")
+    lines = textwrap.wrap(together, room) if room is not None else [together]
+    return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
 def _pad(text: str, size: int, right: bool) -> str:

@@ -55,7 +55,7 @@ def _ms(value: float | None) -> str:
     if value is None:
         return NONE
     number, unit = (value * 1000, "µs") if value < 0.1 else (value, "ms") if value < 1000 else (value / 1000, "s")
-    return f"{number:.3g} {unit}"
+    return f"{format_value(number, 3)} {unit}"
 
 
 def _interval(row: MeasuredVariant) -> str:
@@ -64,7 +64,8 @@ def _interval(row: MeasuredVariant) -> str:
         return _ms(latency.median)
     middle, unit = _ms(latency.median).split(" ")
     scale = {"µs": 1000.0, "ms": 1.0, "s": 0.001}[unit]
-    return f"{middle} {unit} [{latency.low * scale:.3g}, {latency.high * scale:.3g}]"
+    low, high = (format_value(value * scale, 3) for value in (latency.low, latency.high))
+    return f"{middle} {unit} [{low}, {high}]"
 
 
 def _mb(value: float | None) -> str:
@@ -149,7 +150,9 @@ def remarks_of(found: Benchmark) -> list[str]:
         ends = ", where the search ends" if batch == MOST_BATCH else ""
         lines.append(f"{names}: the largest batch that ran is {batch:,}{ends}")
     if found.sensitivity is not None:
-        lines.append(f"inputs that are 0.1 % different change the answers by {percent(found.sensitivity / 1000, 2)}")
+        share = found.sensitivity / 1000
+        change = f"by {percent(share, 2)}" if share >= 0.00005 or not share else "by less than 0.01 %"
+        lines.append(f"inputs that are 0.1 % different change the answers {change}")
     reference = found.reference
     if reference is not None and reference.flops and reference.latency.median:
         rate = _flops_per_second(reference) or 0.0
