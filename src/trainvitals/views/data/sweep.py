@@ -52,7 +52,8 @@ def describe_sweep(
 
 def _value(row: RowJson, read_statuses: Callable[[str], Sequence[Status]], name: str, take: Take) -> float | None:
     if take == "last":
-        return row["summary"].get(name)
+        last = row["summary"].get(name)
+        return None if last is None else float(last)  # rows say "NaN" where a number is not finite
     try:
         statuses = read_statuses(row["key"])
     except (TrainvitalsError, OSError):
