@@ -109,6 +109,20 @@ def test_runs_of_the_store_are_compared_and_drawn(world: World) -> None:
     assert "fast" in frame and "loss" in frame
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diagnose", "slow", "--all"),
+        ("analyze", "slow", "--baseline", "fast"),
+        ("analyze", "fast", "--earlier", "1"),
+        ("alerts", "list", "slow"),
+        ("alerts", "history", "slow", "--all", "--json"),
+    ],
+)
+def test_the_store_answers_what_the_folder_does(world: World, words: tuple[str, ...]) -> None:
+    assert trainvitals(world, *words, "--store", world[2]) == trainvitals(world, *words, "--dir", str(world[1]))
+
+
 def test_the_store_can_be_a_setting(world: World) -> None:
     environ = {**world[0], "TRAINVITALS_STORE": "env:FLEET", "FLEET": world[2]}
     assert "slow" in trainvitals((environ, *world[1:]), "runs")
@@ -120,6 +134,7 @@ def test_the_store_can_be_a_setting(world: World) -> None:
         (("runs", "--store", "clickhouse://127.0.0.1:1/x"), "cannot reach clickhouse://127.0.0.1:1/x"),
         (("runs", "--store", "mysql://h/x"), "clickhouse://HOST:8123/DATABASE"),
         (("report", "nothing", "--store", "{store}"), "no run 'nothing'"),
+        (("diagnose", "slow", "--keep", "--store", "{store}"), "--keep is for runs in a folder of this machine"),
         (("serve", "--allow-edit", "--store", "{store}"), "--allow-edit works only with runs of this machine"),
     ],
 )
@@ -127,7 +142,7 @@ def test_what_cannot_work_is_said(words: tuple[str, ...], said: str, world: Worl
     printed = trainvitals(
         world,
         *(word.format(store=world[2]) for word in words),
-        code=2 if "serve" in words or "mysql" in words[-1] else 1,
+        code=2 if {"serve", "--keep"} & set(words) or "mysql" in words[-1] else 1,
     )
     assert said in printed and "Traceback" not in printed
 

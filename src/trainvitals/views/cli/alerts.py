@@ -27,6 +27,7 @@ from trainvitals.settings.addresses import read_address
 from trainvitals.settings.channels import find_chat
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_elsewhere
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, print_json, width
 
 _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
@@ -53,12 +54,11 @@ def _add_list(parser: Parser) -> None:
     _add_place(parser)
     parser.add_argument("run", nargs="?", metavar="RUN", help="only this run (default: all active runs)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_hosts(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found: list[dict[str, Any]] = []
-    for folder in _folders(arguments) or run_folder.list_folders(_root(arguments))[-1:]:
-        found += [{**row.as_json(), "run": folder.name} for row in records.current(records.read_rows(folder))]
+    found = [{**row.as_json(), "run": run} for run, rows in _read_rows(arguments) for row in records.current(rows)]
     if arguments.json:
         print_json(found)
         return 0
@@ -78,6 +78,21 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     _table(("severity", "rule", "message", "since (UTC)", "run", ""), rows)
     return 0
+
+
+def _read_rows(arguments: argparse.Namespace) -> list[tuple[str, list[AlertRow]]]:
+    """The alerts of the run that was named, else of every run that is alive, or of the newest if none is."""
+    settings = resolve_settings(arguments)
+    if not is_elsewhere(arguments, settings):
+        folders = _folders(arguments) or run_folder.list_folders(_root(arguments))[-1:]
+        return [(folder.name, records.read_rows(folder)) for folder in folders]
+    runs = open_elsewhere(arguments, settings)
+    if arguments.run:
+        keys = [runs.find(arguments.run)]
+    else:
+        listed = runs.list_keys()
+        keys = [key for key in listed if runs.describe(key).is_live] or listed[-1:]
+    return [(key, runs.open(key).alerts()) for key in keys]
 
 
 def _root(arguments: argparse.Namespace) -> Path:
@@ -102,11 +117,11 @@ def _add_history(parser: Parser) -> None:
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument("--all", action="store_true", help="include messages, deliveries and actions")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_hosts(parser)
 
 
 def _history(arguments: argparse.Namespace) -> int:
-    folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
-    rows = records.read_rows(folder)
+    ((run, rows),) = _read_rows(arguments)
     if not arguments.all:
         rows = [row for row in records.changes(rows) if row.state != "pending"]
     if arguments.rule:
@@ -115,7 +130,7 @@ def _history(arguments: argparse.Namespace) -> int:
         print_json([row.as_json() for row in rows])
         return 0
     if not rows:
-        print_line(f"no alerts in {folder.name}")
+        print_line(f"no alerts in {run}")
         return 0
     _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in rows])
     return 0

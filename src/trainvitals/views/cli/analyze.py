@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainvitals.journal.contracts import Reader
+from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.reader import open_run
 from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_elsewhere
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_listing import list_json
@@ -52,6 +53,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_settings("dir")
+    add_hosts(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -59,11 +61,20 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.baseline and arguments.earlier:
         raise UsageError("give --baseline or --earlier, not both")
-    root = Path(resolve_settings(arguments).dir)
-    reader = open_run(arguments.run or "latest", root)
-    baselines: list[Reader] = [open_run(reference, root) for reference in arguments.baseline or ()]
+    settings = resolve_settings(arguments)
+    references = [arguments.run or "latest", *(arguments.baseline or ())]
+    runs: Runs
+    opened: list[Reader]
+    if is_elsewhere(arguments, settings):
+        runs = open_elsewhere(arguments, settings)
+        opened = [runs.open(runs.find(reference)) for reference in references]
+    else:
+        root = Path(settings.dir)
+        runs = FolderRuns(root)
+        opened = [open_run(reference, root) for reference in references]
+    reader, *baselines = opened
     if arguments.earlier:
-        baselines = _find_earlier(FolderRuns(root), reader, arguments.earlier)
+        baselines = _find_earlier(runs, reader, arguments.earlier)
     names = list(arguments.metric or ())
     missing = [name for name in names if name not in reader.names()]
     if missing:
@@ -77,7 +88,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _find_earlier(runs: FolderRuns, reader: Reader, count: int) -> list[Reader]:
+def _find_earlier(runs: Runs, reader: Reader, count: int) -> list[Reader]:
     """The newest finished runs of the project that began before this one."""
     info = reader.info
     started = parse_time(info.started) or 0.0

@@ -11,11 +11,13 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.terminal import Paint, print_json
 
 if TYPE_CHECKING:
     from trainvitals.analysis.diagnosis import Diagnosis
     from trainvitals.analysis.findings import Finding
+    from trainvitals.journal.contracts import Reader
     from trainvitals.journal.documents.findings import FindingsFile
     from trainvitals.journal.reader import RunReader
     from trainvitals.settings import Settings
@@ -62,6 +64,7 @@ def add_arguments(parser: Parser) -> None:
         help="exit with code 3 if there is a finding of at least this severity: info, warning or critical",
     )
     parser.add_settings("dir")
+    add_hosts(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -70,11 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     if arguments.csv and arguments.keep:
         raise UsageError("--keep is for runs, not for tables")
-    found = (
-        _diagnose_table(arguments.csv, settings)
-        if arguments.csv
-        else _diagnose_run(arguments.run, settings, keep=arguments.keep)
-    )
+    found = _diagnose_table(arguments.csv, settings) if arguments.csv else _diagnose_run(arguments, settings)
     if arguments.json:
         _print_json(found)
     else:
@@ -84,16 +83,23 @@ def execute(arguments: argparse.Namespace) -> int:
     return 3 if failed else 0
 
 
-def _diagnose_run(reference: str | None, settings: Settings, *, keep: bool) -> Diagnosis:
+def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosis:
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.conditions import Conditions
-    from trainvitals.journal.reader import open_run
+    from trainvitals.journal.reader import RunReader, open_run
     from trainvitals.views.data.cost import prices_of
     from trainvitals.views.data.diagnosis import describe_judges, make_findings_file, read_measurements
 
-    reader = open_run(reference or "latest", settings.dir)
+    reference = arguments.run or "latest"
+    reader: Reader
+    if is_elsewhere(arguments, settings):
+        if arguments.keep:
+            raise UsageError("--keep is for runs in a folder of this machine")
+        ((_, reader),) = open_far_runs([reference], arguments, settings)
+    else:
+        reader = open_run(reference, settings.dir)
     found = diagnose(read_measurements(reader, prices_of(settings)), Conditions(settings.alerts_thresholds))
-    if keep:
+    if arguments.keep and isinstance(reader, RunReader):
         _keep(reader, make_findings_file(found, reader.info.attempt, describe_judges(settings)))
     return found
 
