@@ -46,7 +46,7 @@ class _Maker:
 
     def gpu(self, node: int, index: int, load: float, days: int, ended: float) -> GpuUse:
         """One that was `load` percent busy for the last `days` up to `ended`."""
-        labels = {"gpu_index": index, "gpu_uuid": f"GPU-{node:04d}-{index}", "gpu_name": MODEL, "simulated": True}
+        labels = {"gpu_index": index, "gpu_uuid": f"GPU-{node:04d}-{index}", "gpu_name": MODEL, "simulated": 1}
         use = GpuUse(labels)
         heat = 14.0 if node in self.hot else 0.0
         now = min(max(load + self.chance.gauss(0, 5), 0.0), 100.0)

@@ -59,9 +59,8 @@ class GpuUse:
 
     @property
     def name(self) -> str:
-        """Its model. A GPU that does not exist is always called simulated."""
-        name = str(self.labels.get("gpu_name") or "")
-        return f"{name} (simulated)".lstrip() if self.simulated and "simulated" not in name.lower() else name
+        """Its model."""
+        return name_model(self.labels)
 
     @property
     def order(self) -> tuple[str, int, str]:
@@ -107,6 +106,12 @@ def parse_use(key: str, kept: Mapping[str, Any], host: object = None, idle_perce
         values = (numbers.get(f"{name}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high", "last"))
         use.spreads[name] = Spread(whole(kept.get(f"{name}_count")) or 0, *values)
     return use
+
+
+def name_model(labels: Mapping[str, Any]) -> str:
+    """The model of a GPU. One that does not exist is always called simulated."""
+    name = str(labels.get("gpu_name") or "")
+    return f"{name} (simulated)".lstrip() if labels.get("simulated") and "simulated" not in name.lower() else name
 
 
 def is_own(key: str, about: Mapping[str, Any], own: Collection[str] | None) -> bool:

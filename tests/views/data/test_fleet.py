@@ -19,9 +19,12 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.lab.channels import DirectChannel
+from trainvitals.lab.far import FarSide
 from trainvitals.lab.machines import Machine, MachineHardware
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
+from trainvitals.sources import World, create
 from trainvitals.views.data import fleet_runs
 from trainvitals.views.data.fleet import SILENT_SECONDS, describe_fleet
 from trainvitals.views.data.fleet_faults import describe_faults, list_rules
@@ -68,10 +71,17 @@ def put(
     )
     status = {
         "host": host, "attempt": 1, "updated": format_time(NOW - ago), "gpu_summary": uses.as_json(), "rack": "r1",
-        "held_gpus": [f"GPU-{host}-{index}" for index in held], "ranks": {"0": {"pid": 77, "alive": True}},
+        "held_gpus": [f"GPU-{host}-{index}" for index in held],
+        "ranks": {who: {"pid": 77, "alive": True} for who in ("0", "command0")},
     }  # fmt: skip
     run_folder.write_status(folder, Status.parse(status))
     return folder
+
+
+def rename(folder: Path, host: str) -> None:
+    """As if its machine called itself so."""
+    (status,) = run_folder.read_statuses(folder)
+    run_folder.write_status(folder, Status.parse({**status.as_json(), "host": host}))
 
 
 def only(root: Path, **more: Any) -> FleetNodeJson:
@@ -158,6 +168,87 @@ def test_machines_of_other_hosts_are_nodes_too(tmp_path: Path) -> None:
         "by its name here, as it is now"
     )
     assert (second["name"], second["state"], second["gpus"]) == ("gpu2", "down", [])
+
+
+def test_gpus_of_one_host_name_are_told_apart_by_their_uuid(tmp_path: Path) -> None:
+    both = "several machines or containers report under this name"
+    put(tmp_path, "a", BUSY, {**BUSY, "utilization_percent": 0.0}, held=(0,))
+    assert (len(only(tmp_path)["gpus"]), only(tmp_path)["detail"]) == (2, "")
+    rename(put(tmp_path, "b", {**BUSY, "utilization_percent": 70.0}, host="h2"), "h1")
+    node = only(tmp_path)
+    assert sorted((gpu["index"], gpu["values"][0], gpu["state"]) for gpu in node["gpus"]) == [
+        ("0", 70.0, "other"),
+        ("0", 90.0, "busy"),
+        ("1", 0.0, "free"),
+    ]
+    assert (node["state"], node["detail"]) == ("up", both)
+    assert describe_fleet(read(tmp_path), now=NOW)["capacity"]["gpus"] == 3
+
+
+def test_the_same_gpu_under_another_index_is_one(tmp_path: Path) -> None:
+    put(tmp_path, "a", BUSY, BUSY, held=(1,))
+    labels = {"gpu_index": 0, "gpu_uuid": "GPU-h1-1", "gpu_name": "L4"}  # in a container that has only this one
+    uses = GpuUses()
+    uses.add(labels, BUSY, NOW - 1)
+    folder = make_run(tmp_path / "p" / "b", status="running", started=format_time(NOW - 700))
+    status = {"host": "h1", "attempt": 1, "updated": format_time(NOW - 2), "gpu_summary": uses.as_json()}
+    run_folder.write_status(folder, Status.parse(status))
+    node = only(tmp_path)
+    assert ([gpu["index"] for gpu in node["gpus"]], node["detail"]) == (["0", "1"], "")
+
+
+def test_a_gpu_that_was_exchanged_is_no_longer_there(tmp_path: Path) -> None:
+    before = put(tmp_path, "a", BUSY, BUSY, ago=DAY, host="old", status="finished", ended=format_time(NOW - DAY))
+    rename(before, "h1")
+    put(tmp_path, "b", BUSY, held=(0,))
+    for window in ("now", "week"):
+        node = only(tmp_path, window=window)
+        assert [(gpu["index"], gpu["state"]) for gpu in node["gpus"]] == [("0", "busy"), ("1", "unknown")]
+        assert node["detail"] == ""
+
+
+def test_gpus_of_a_simulation_are_marked_wherever_they_are(tmp_path: Path) -> None:
+    uses = GpuUses()
+    for unit in create("simulated", World(simulated_gpus=2)).discover():
+        (sample,) = unit.read()
+        uses.add(sample.labels, sample.values, NOW - 1)
+    folder = make_run(tmp_path / "p" / "a", status="running", started=format_time(NOW - 700))
+    status = {"host": "h1", "attempt": 1, "updated": format_time(NOW - 1), "gpu_summary": uses.as_json()}
+    run_folder.write_status(folder, Status.parse(status))
+    fleet = describe_fleet(read(tmp_path), now=NOW)
+    assert fleet["simulated"] and fleet["nodes"][0]["simulated"]
+    assert fleet["holders"][0]["gpus"] == ["0", "1"], "those that do not exist are nobody else's"
+
+
+def test_machines_that_call_themselves_alike_are_nodes_of_their_own(tmp_path: Path) -> None:
+    sides = {}
+    for name in ("gpu1", "gpu2"):
+        put(tmp_path / name, f"run-{name}", BUSY, held=(0,), host=name)
+        rename(tmp_path / name / "p" / f"run-{name}", "localhost")
+        sides[name] = FarSide(FolderRuns(tmp_path / name), lambda: {"origin": "agent", "age": 1.0, "samples": {}})
+    machines = MachineRuns(
+        [Machine(parse_place(name), lambda side=side: DirectChannel(side)) for name, side in sides.items()]  # type: ignore[misc]
+    )
+    machines.start()
+    try:
+        assert all(machine.wait(600) for machine in machines.machines)
+        for machine in machines.machines:
+            machine._about = {**machine._about, "host": "localhost"}
+        now = read_machines(machines)
+        runs = FleetBook().read(machines, machines.list_keys())
+    finally:
+        machines.stop()
+    fleet = describe_fleet(runs, now, now=NOW)
+    assert [(holder["node"], holder["name"]) for holder in fleet["holders"]] == [
+        ("gpu1", "run-gpu1"),
+        ("gpu2", "run-gpu2"),
+    ]
+    assert [(node["name"], len(node["gpus"]), node["detail"]) for node in fleet["nodes"]] == [
+        ("gpu1", 1, ""),
+        ("gpu2", 1, ""),
+    ]
+    rows = describe_use(runs, now, by="node", until=NOW)["rows"]
+    assert sorted(row["title"] for row in rows) == ["gpu1", "gpu2"]
 
 
 def test_use_and_waste_are_added_up_by_whoever_held_the_gpus(tmp_path: Path) -> None:

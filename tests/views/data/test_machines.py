@@ -11,6 +11,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.lab.machines import Machine, MachineHardware
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
+from trainvitals.sources import World, create
 from trainvitals.views.data.machines import describe_machines, read_machines
 
 
@@ -69,6 +70,17 @@ def test_a_gpu_that_does_not_answer_says_why() -> None:
     machine = make_machine("gpu1", samples=samples, reasons={"nvidia:2": "no response\x1b for 12 s"}, origin="agent")
     (now,) = read_machines(MachineRuns([machine]))
     assert [one.problem for one in now.gpus] == ["lost", "", "no response· for 12 s"] and now.troubled == 2
+
+
+def test_a_gpu_that_does_not_exist_says_so() -> None:
+    (sample,) = create("simulated", World(simulated_gpus=1)).discover()[0].read()
+    samples = {"simulated:0": {"table": "gpu", "labels": {**sample.labels, "gpu_name": "H100"}, "values": {}}}
+    machine = make_machine("gpu1", samples={**samples, "nvidia:1": gpu(1)}, origin="agent")
+    (described,) = describe_machines(MachineRuns([machine]))["machines"]
+    assert [(one["name"], one["simulated"]) for one in described["gpus"]] == [
+        ("H100 (simulated)", True),
+        ("H100", False),
+    ]
 
 
 def test_old_numbers_are_not_those_of_now() -> None:

@@ -190,16 +190,16 @@ function drawTile({ node, measure, at, size, isChosen, isFirst }: TileProps) {
   const trouble = { up: "", quiet: "", connecting: "slow", slow: "slow" }[node.state] ?? "silent";
   return (
     <button type="button" class={`node ${isChosen ? "chosen" : ""} ${trouble}`} data-node={node.name} tabIndex={isFirst || isChosen ? 0 : -1} aria-pressed={isChosen} aria-label={describeNode(node, measure, at)} onClick={open}>
-      {size !== "small" && <span class="node-name">{node.name}</span>}
+      {size !== "small" && <span class="node-name">{node.name}{trouble && size === "large" && <span class="node-state"> {node.state}</span>}</span>}
       <span class="cells">
         {node.gpus.map((gpu, place) => {
           const value = at < 0 ? null : gpu.values[at];
           if (gpu.state === "down" || !measure || value === null || value === undefined) {
             const name = gpu.state === "down" ? "gpu-down" : measure ? "gpu-none" : `gpu-${gpu.state}`;
-            return <i key={gpu.index} data-gpu={place} class={name}>{size === "large" && gpu.state === "down" ? "×" : ""}</i>;
+            return <i key={place} data-gpu={place} class={name}>{size === "large" && gpu.state === "down" ? "×" : ""}</i>;
           }
           const color = heat((value - measure.low) / (measure.high - measure.low));
-          return <i key={gpu.index} data-gpu={place} class={size === "large" ? (isBright(color) ? "bright" : "deep") : ""} style={{ background: `rgb(${color.join(" ")})` }}>{size === "large" ? Math.round(value) : ""}</i>;
+          return <i key={place} data-gpu={place} class={size === "large" ? (isBright(color) ? "bright" : "deep") : ""} style={{ background: `rgb(${color.join(" ")})` }}>{size === "large" ? Math.round(value) : ""}</i>;
         })}
       </span>
     </button>
@@ -216,8 +216,8 @@ function NodePanel({ fleet, node }: { fleet: Answer; node: FleetNode }) {
       <table class="node-gpus">
         <thead><tr><th>GPU</th><th>state</th><th class="right">use</th><th class="right">memory</th><th class="right">heat</th><th class="right">power</th></tr></thead>
         <tbody>
-          {node.gpus.map((gpu) => (
-            <tr key={gpu.index}>
+          {node.gpus.map((gpu, row) => (
+            <tr key={row}>
               <td>{gpu.index}</td><td><i class={`dot gpu-${gpu.state}`} aria-hidden="true" />{gpu.problem || stateTitle(gpu.state)}</td>
               {["%", "%", "°C", "W"].map((unit, place) => <td key={place} class="right">{formatGpu({ ...gpu, problem: "" }, place, unit)}</td>)}
             </tr>

@@ -62,7 +62,7 @@ function gpuOf(gpu: GpuNow): Gpu {
   return {
     id: gpu.index,
     title: `GPU ${gpu.index}`,
-    labels: { gpu_index: gpu.index, gpu_name: gpu.simulated ? `${gpu.name} (simulated)` : gpu.name },
+    labels: { gpu_index: gpu.index, gpu_name: gpu.name },
     values: new Map(Object.entries(gpu.values)),
     history: null,
   };

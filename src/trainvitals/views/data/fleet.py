@@ -45,11 +45,15 @@ GpuState = Literal["busy", "idle", "other", "free", "down", "unknown"]
 @dataclass(slots=True)
 class _Gpu:
     index: str
+    uuid: str = ""
+    """Empty if whoever reports it does not know."""
     name: str = ""
     simulated: bool = False
     values: dict[str, float] = field(default_factory=dict)
     """As they are now."""
     problem: str = ""
+    is_reported: bool = False
+    """By a live run, or by the machine."""
     measured: bool = False
     """Whether anything is known of now."""
     holders: list[int] = field(default_factory=list)
@@ -64,10 +68,36 @@ class _Node:
     state: str = "quiet"
     detail: str = ""
     seen: float | None = None
-    gpus: dict[str, _Gpu] = field(default_factory=dict)
+    gpus: list[_Gpu] = field(default_factory=list)
+    """What was reported last comes last."""
 
-    def gpu(self, index: str) -> _Gpu:
-        return self.gpus.setdefault(index, _Gpu(index))
+    def find(self, index: str, uuid: str) -> _Gpu | None:
+        """By its UUID: in a container it may have another index. By its index where one of both has no UUID."""
+        same = (gpu for gpu in self.gpus if uuid and gpu.uuid == uuid)
+        alike = (gpu for gpu in self.gpus if gpu.index == index and not (uuid and gpu.uuid))
+        return next(same, None) or next(alike, None)
+
+    def gpu(self, index: str, uuid: str) -> _Gpu:
+        """The same, which is new if it was not there."""
+        found = self.find(index, uuid)
+        if found is None:
+            found = _Gpu(index)
+        else:
+            self.gpus.remove(found)
+        found.index, found.uuid = index, uuid or found.uuid
+        self.gpus.append(found)
+        return found
+
+    def settle(self) -> None:
+        """Of several GPUs with one index those count that are reported now, else the newest: the others were
+        exchanged. If several are, there are several machines of this name."""
+        by_index: dict[str, list[_Gpu]] = {}
+        for gpu in self.gpus:
+            by_index.setdefault(gpu.index, []).append(gpu)
+        kept = [[gpu for gpu in found if gpu.is_reported] or found[-1:] for found in by_index.values()]
+        self.gpus = [gpu for found in kept for gpu in found]
+        if self.state == "up" and not self.detail and any(len(found) > 1 for found in kept):
+            self.detail = "several machines or containers report under this name"
 
 
 def describe_fleet(
@@ -80,7 +110,7 @@ def describe_fleet(
 ) -> FleetJson:
     """`window` is `now` or one of `PERIODS`; `machines` are those of `--host`."""
     now = time.time() if now is None else now
-    names = name_nodes(machines)
+    names = NodeNames(machines)
     nodes: dict[str, _Node] = {}
     holders: list[HolderJson] = []
     alerts: list[FleetAlertJson] = []
@@ -90,12 +120,15 @@ def describe_fleet(
     for run, part in parts:
         if not run.is_live and (part.updated is None or part.updated < now - KNOWN_DAYS * DAY):
             continue
-        node = nodes.setdefault(names.get(part.host, part.host), _Node(names.get(part.host, part.host)))
+        name = names.find(part.host, run)
+        node = nodes.setdefault(name, _Node(name))
         _take_part(node, run, part, holders, now)
         if run.is_live:
             alerts += _list_alerts(node.name, run, part)
     for machine in machines:
         _take_machine(nodes, machine)
+    for node in nodes.values():
+        node.settle()
     if window != "now":
         _add_days(nodes, names, parts, window, now)
     shown = sorted(nodes.values(), key=lambda node: (node.rack, natural_key(node.name)))
@@ -111,17 +144,24 @@ def describe_fleet(
         "alerts": alerts[:MOST_ALERTS],
         "alerts_total": len(alerts),
         "capacity": _count(described),
-        "simulated": any(gpu.simulated for node in shown for gpu in node.gpus.values()),
+        "simulated": any(gpu.simulated for node in shown for gpu in node.gpus),
     }
 
 
-def name_nodes(machines: Sequence[MachineNow]) -> dict[str, str]:
-    """What a host calls itself -> what who asks calls it, where that is another name."""
-    found: dict[str, str] = {}
-    for machine in machines:
-        if machine.state.host:
-            found.setdefault(machine.state.host, machine.state.name)
-    return found
+class NodeNames:
+    """What hosts are called by who asks: machines of `--host` may have other names here, or the same name there."""
+
+    def __init__(self, machines: Sequence[MachineNow]) -> None:
+        self._hosts = {machine.state.name: machine.state.host for machine in machines if machine.state.host}
+        self._names = {host: name for name, host in reversed(self._hosts.items())}
+
+    def find(self, host: str, run: FleetRun | None = None) -> str:
+        """`run` is one that was there: if its machine calls itself so, it is that one."""
+        if run is not None:
+            found = [name for name in self._hosts if run.key.startswith(f"{name}:") and self._hosts[name] == host]
+            if found:
+                return max(found, key=len)
+        return self._names.get(host, host)
 
 
 def _take_part(node: _Node, run: FleetRun, part: HostPart, holders: list[HolderJson], now: float) -> None:
@@ -137,11 +177,12 @@ def _take_part(node: _Node, run: FleetRun, part: HostPart, holders: list[HolderJ
             node.state, node.detail = "silent", "a run is there, but its agent does not report"
     held = []
     for use in part.gpus:
-        gpu = node.gpu(use.number)
+        gpu = node.gpu(use.number, use.uuid)
         gpu.name = use.name or gpu.name
         gpu.simulated = gpu.simulated or use.simulated
         if not run.is_live:
             continue
+        gpu.is_reported = True
         gpu.problem = use.state
         if is_fresh:
             gpu.measured = True
@@ -163,8 +204,9 @@ def _take_machine(nodes: dict[str, _Node], machine: MachineNow) -> None:
     elif node.state == "quiet":
         node.state = "up"
     for read in machine.gpus:
-        gpu = node.gpu(read.index)
+        gpu = node.gpu(read.index, read.uuid)
         gpu.name, gpu.simulated = read.name or gpu.name, gpu.simulated or read.simulated
+        gpu.is_reported = True
         if machine.is_current:
             gpu.measured = True
             gpu.values = {name: value for name, value in read.values.items() if name in METRICS} or gpu.values
@@ -173,20 +215,21 @@ def _take_machine(nodes: dict[str, _Node], machine: MachineNow) -> None:
 
 def _add_days(
     nodes: Mapping[str, _Node],
-    names: Mapping[str, str],
+    names: NodeNames,
     parts: Sequence[tuple[FleetRun, HostPart]],
     window: str,
     now: float,
 ) -> None:
     first, last = find_dates(window, now)
-    for _, part in parts:
-        node = nodes.get(names.get(part.host, part.host))
+    for run, part in parts:
+        node = nodes.get(names.find(part.host, run))
         if node is None:
             continue
         for use in part.gpus:
             found = use.between(first, last)
-            if found is not None:
-                gpu = node.gpu(use.number)
+            # Of one that was exchanged nothing is shown any more.
+            gpu = node.find(use.number, use.uuid) if found is not None else None
+            if found is not None and gpu is not None:
                 gpu.total = gpu.total or GpuDay()
                 gpu.total.add(found)
 
@@ -197,7 +240,7 @@ def find_dates(period: str, until: float) -> tuple[str, str]:
 
 
 def _describe(node: _Node, window: str, idle_percent: float) -> FleetNodeJson:
-    gpus = sorted(node.gpus.values(), key=lambda gpu: natural_key(gpu.index))
+    gpus = sorted(node.gpus, key=lambda gpu: (natural_key(gpu.index), gpu.uuid))
     models = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
     return {
         "name": node.name,

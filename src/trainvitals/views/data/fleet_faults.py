@@ -15,7 +15,7 @@ from trainvitals.journal.documents.run import BAD_ENDS
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant, gpu_number
 from trainvitals.safe_text import one_line
-from trainvitals.views.data.fleet import name_nodes
+from trainvitals.views.data.fleet import NodeNames
 from trainvitals.views.data.fleet_runs import FleetRun
 from trainvitals.views.data.machines import MachineNow
 from trainvitals.views.data.shapes import FaultJson, FaultyNodeJson, FleetFaultsJson
@@ -78,27 +78,27 @@ def describe_faults(
 ) -> FleetFaultsJson:
     """`tallies` are of the rules of `list_rules` in these days. The worst node comes first."""
     now = time.time() if now is None else now
-    names, titles = name_nodes(machines), list_rules(conditions)
+    names, titles = NodeNames(machines), list_rules(conditions)
     by_key = {run.key: run for run in runs}
     nodes: dict[str, _Node] = {}
 
-    def find(host: str) -> _Node:
-        name = names.get(host, host)
+    def find(host: str, run: FleetRun) -> _Node:
+        name = names.find(host, run)
         return nodes.setdefault(name, _Node(name))
 
     for tally in tallies:
         run = by_key.get(tally.key)
         host = _host_of(tally, run)
         if run is not None and host:
-            _take(find(host), tally, run, titles)
+            _take(find(host, run), tally, run, titles)
     for run in runs:
         for moment, host, why in _list_deaths(run, now - days * 86_400):
-            find(host).deaths.append((moment, run, why))
+            find(host, run).deaths.append((moment, run, why))
         for part in run.parts:
-            name = names.get(part.host, part.host)
+            name = names.find(part.host, run)
             if name in nodes and part.rack:
                 nodes[name].rack = part.rack
-    seen = {names.get(host, host) for run in runs for host in run.hosts}
+    seen = {names.find(host, run) for run in runs for host in run.hosts}
     ordered = sorted((node for node in nodes.values() if node.points), key=lambda node: (-node.points, node.name))
     return {
         "days": days,

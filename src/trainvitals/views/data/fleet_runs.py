@@ -50,12 +50,17 @@ class FleetGpu:
         return one_line(gpu_number(self._kept))[:20]
 
     @property
+    def uuid(self) -> str:
+        """Empty if its agent could not read it: then it is known by its index."""
+        return "" if self.key == self.number else self.key
+
+    @property
     def name(self) -> str:
         return one_line(text(self._kept.get("gpu_name")) or "")[:80]
 
     @property
     def simulated(self) -> bool:
-        return self._kept.get("simulated") is True
+        return bool(self._kept.get("simulated"))
 
     @property
     def state(self) -> str:
@@ -181,7 +186,8 @@ def _read_part(status: Status, info: RunInfo) -> HostPart:
         host=one_line(status.host)[:200],
         rack=one_line(status.rack or info.file.placed.labels.get(RACK_LABEL, ""))[:80],
         updated=parse_time(status.updated),
-        pids=tuple(alive.values()),
+        # Under `trainvitals run` the same process is its command and a rank.
+        pids=tuple(dict.fromkeys(alive.values())),
         participants=frozenset(status.participants()),
         gpus=tuple(
             FleetGpu(status.host, str(key), kept) for key, kept in islice(status.gpu_summary.items(), MOST_GPUS)

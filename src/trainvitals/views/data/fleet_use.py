@@ -4,7 +4,7 @@ Tested in tests/views/data/test_fleet.py."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -12,7 +12,7 @@ from trainvitals.analysis.gpu_days import DAY, GpuDay
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.journal.encoding import parse_time
 from trainvitals.views.data.cost import find_co2, find_cost
-from trainvitals.views.data.fleet import PERIODS, find_dates, name_nodes
+from trainvitals.views.data.fleet import PERIODS, NodeNames, find_dates
 from trainvitals.views.data.fleet_runs import FleetRun, HostPart
 from trainvitals.views.data.machines import MachineNow
 from trainvitals.views.data.shapes import FleetUseJson, UseBy, UseRowJson
@@ -78,7 +78,7 @@ def describe_use(
     """Of the GPUs that runs held, on the days that end with that of `until`; who used most comes first."""
     until = time.time() if until is None else until
     first, last = find_dates(period, until)
-    names = name_nodes(machines)
+    names = NodeNames(machines)
     accounts: dict[str, _Account] = {}
     everything = _Account("")
     unmeasured = 0
@@ -120,12 +120,12 @@ def _overlaps(run: FleetRun, until: float, days: int) -> bool:
     return started is None or started < (until // DAY + 1) * DAY
 
 
-def _name_account(run: FleetRun, part: HostPart, by: UseBy, names: Mapping[str, str]) -> tuple[str, str]:
+def _name_account(run: FleetRun, part: HostPart, by: UseBy, names: NodeNames) -> tuple[str, str]:
     """A title, and the key of the run if it is one."""
     if by == "run":
         return run.info.name, run.key
     if by == "node":
-        return names.get(part.host, part.host), ""
+        return names.find(part.host, run), ""
     return (run.user if by == "user" else run.info.project), ""
 
 

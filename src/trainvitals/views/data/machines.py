@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainvitals.alerts.records import current as current_alerts
+from trainvitals.analysis.gpu_use import name_model
 from trainvitals.journal.documents.fields import finite
 from trainvitals.journal.documents.latest import LatestSample
 from trainvitals.journal.identity import gpu_number
@@ -32,6 +33,8 @@ class GpuNow:
     """One GPU of a machine, as it was read last."""
 
     index: str
+    uuid: str
+    """Empty if it is not known."""
     name: str
     values: Mapping[str, float]
     problem: str
@@ -116,10 +119,11 @@ def _read_gpus(hardware: MachineHardware) -> tuple[GpuNow, ...]:
         found.append(
             GpuNow(
                 index=one_line(gpu_number(sample.labels))[:20],
-                name=one_line(sample.labels.get("gpu_name") or sample.labels.get("vendor") or "")[:80],
+                uuid=str(sample.labels.get("gpu_uuid") or "")[:80],
+                name=one_line(name_model(sample.labels) or sample.labels.get("vendor") or "")[:80],
                 values=_numbers(sample, GPU_VALUES),
                 problem=one_line(problem)[:200],
-                simulated=sample.labels.get("simulated") is True,
+                simulated=bool(sample.labels.get("simulated")),
             )
         )
     return tuple(sorted(found, key=lambda gpu: _order(gpu.index))[:MOST_GPUS])

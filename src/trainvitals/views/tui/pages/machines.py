@@ -50,16 +50,17 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
     longest = min(max(7, _longest(row.state.name for row in rows)), 30)
     widest = max(5, _longest(row.state.word for row in rows))
+    most_gpus, most_runs = _longest(map(_count_gpus, rows)), _longest(map(_count_runs, rows))
     columns: list[Column[MachineNow]] = [
         text_column("MACHINE", longest, 1, lambda row: row.state.name, _always(palette.strong)),
         text_column("STATE", widest, 2, lambda row: row.state.word, state_style),
-        text_column("GPUS", 4, 3, _count_gpus, gpu_style, most=_longest(map(_count_gpus, rows))),
+        text_column("GPUS", min(most_gpus, 6), 3, _count_gpus, gpu_style, most=most_gpus),
         text_column("USE", 5, 4, lambda row: _measure(row.utilization, "%"), number_style, right=True),
         text_column("GPU MEMORY", 13, 5, _memory, number_style, most=15, right=True),
         text_column("POWER", 7, 6, lambda row: _measure(row.power, "W"), number_style, right=True),
         text_column("CPU", 5, 9, _share("cpu_usage_percent"), number_style, right=True),
         text_column("MEM", 5, 10, _share("memory_usage_percent"), number_style, right=True),
-        text_column("RUNS", 4, 7, _count_runs, _always(palette.text), most=_longest(map(_count_runs, rows))),
+        text_column("RUNS", min(most_runs, 10), 7, _count_runs, _always(palette.text), most=most_runs),
         text_column("ALERTS", 6, 8, lambda row: str(row.firing) if row.firing else "", alert_style, right=True),
         text_column("", 16, 11, lambda row: _remark(row, snapshot.time), _always(palette.dim), most=200),
     ]
@@ -88,7 +89,8 @@ def _count_gpus(row: MachineNow) -> str:
     whole = [gpu for gpu in row.gpus if ":" not in gpu.index]
     if not whole:
         return NONE
-    return f"{len(whole)}, {row.troubled} not ok" if row.troubled else str(len(whole))
+    mark = " SIM" if any(gpu.simulated for gpu in whole) else ""
+    return f"{len(whole)}{mark}" + (f", {row.troubled} not ok" if row.troubled else "")
 
 
 def _memory(row: MachineNow) -> str:
