@@ -85,6 +85,8 @@ class Device:
     simulated: bool = False
     model: str = ""
     """Of a GPU, as its driver names it."""
+    index: str = ""
+    """Of a GPU, the number under which its driver's tools know it."""
 
 
 @dataclass(frozen=True, slots=True)

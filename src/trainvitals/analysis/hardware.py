@@ -308,7 +308,7 @@ def detect_errors(measured: Measurements, conditions: Conditions) -> list[Findin
                         *(meant if len(meant) > 1 else ()),
                         *mark_simulated([gpu]),
                     ),
-                    worst.advise("INDEX") if worst is not None else conditions[condition].general_advice,
+                    conditions[condition].advise(gpu.index) if worst is None else worst.advise(gpu.index or "INDEX"),
                     subject=gpu.title,
                     time=first,
                     values={name: count},
@@ -353,7 +353,7 @@ def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:
             severity,
             f"{name_devices(hot)} {'are' if len(hot) > 1 else 'is'} too hot",
             (*evidence[:4], *mark_simulated(hot)),
-            conditions["gpu_temperature_high"].general_advice,
+            conditions["gpu_temperature_high"].advise(hot[0].index if len(hot) == 1 else ""),
             subject=name_devices(hot),
             values={"hottest": max(peaks)},
         )

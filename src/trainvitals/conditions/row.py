@@ -87,7 +87,6 @@ class Condition(NamedTuple):
     speaks_of_node: bool = False
     """It is the fault of a machine rather than of a training: nodes are ranked by it."""
 
-    @property
-    def general_advice(self) -> str:
-        """The advice where no single GPU is meant."""
-        return self.advice.replace("{gpu_index}", "INDEX")
+    def advise(self, gpu: str = "") -> str:
+        """The advice for the GPU with this index; without one where it is unknown, or several are meant."""
+        return self.advice.replace("{gpu_index}", gpu or "INDEX")

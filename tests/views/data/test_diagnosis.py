@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_where_no_step_time_was_logged_the_time_between_lines_is_taken(folder: P
     assert curve is not None and curve.y.tolist() == pytest.approx([0.25] * 49)
 
 
+def test_steps_shorter_than_the_clock_shows_are_not_judged(folder: Path) -> None:
+    write(folder, "training", [{"step": step, "loss": 1.0} for step in range(20_000)], each=0.00003)
+    assert diagnosis.TrainingCurves(RunReader(folder)).get("batch_time") is None
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    assert "step.outlier" in [gap["rule"] for gap in found["not_judged"]]
+
+
 def test_ranks_are_compared_by_their_own_work(folder: Path) -> None:
     for rank in range(3):
         slow = 0.3 if rank == 1 else 0.1
@@ -65,6 +73,28 @@ def test_ranks_are_compared_by_their_own_work(folder: Path) -> None:
     found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     (straggler,) = [item for item in found["findings"] if item["rule"] == "straggler.rank"]
     assert straggler["subject"] == "rank 1"
+
+
+@pytest.mark.parametrize("names", [("step_time",), ("train/step_time", "forward_time")])
+def test_ranks_are_compared_whatever_their_times_are_called(folder: Path, names: Sequence[str]) -> None:
+    for rank in range(3):
+        slow = 0.05 if rank == 1 else 0.03
+        write(folder, "training", [{"step": step, **dict.fromkeys(names, slow)} for step in range(100)], rank=rank)
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    (straggler,) = [item for item in found["findings"] if item["rule"] == "straggler.rank"]
+    assert straggler["subject"] == "rank 1"
+
+
+def test_advice_names_the_gpu_that_is_meant(folder: Path) -> None:
+    rows = [
+        {"gpu_index": index, "gpu_uuid": f"G{index}", "temperature_celsius": 91.0 if index == 5 else 60.0}
+        for _ in range(90)
+        for index in (4, 5)
+    ]
+    write(folder, "gpu", rows, each=0.5)
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    (hot,) = [item for item in found["findings"] if item["rule"] == "gpu.hot"]
+    assert hot["subject"] == "GPU 5" and "nvidia-smi -i 5 -pl" in hot["advice"]
 
 
 def test_statistics_are_of_every_device_and_say_what_is_simulated(folder: Path) -> None:

@@ -35,8 +35,12 @@ MAX_STEPS = 2_000_000
 WEIGHT_LAYERS = 8
 """Layers whose weights are compared between participants."""
 _WEIGHTS = "weight_norm/"
+_OWN_WORK = ("data_time", "transfer_time", "forward_time")
+"""What a participant does before it has to wait for the others."""
 _MOMENTS = {"checkpoint": "checkpoint", "evaluation": "evaluation", "eval": "evaluation"}
 """Events that take time between steps, and what they are."""
+FINEST_SECONDS = 0.005
+"""Lines are dated to the millisecond: of shorter times between them, most is rounding."""
 KEPT = 6
 """Training curves that are kept in memory at once."""
 
@@ -108,6 +112,8 @@ class TrainingCurves:
         if by_step is None or by_time is None or len(by_step.x) != len(by_time.x) or len(by_step.x) < 3:
             return None
         steps, seconds = np.diff(by_step.x), np.diff(by_time.x)
+        if np.median(seconds) < FINEST_SECONDS:
+            return None
         good = (steps > 0) & (seconds > 0)
         return Curve(by_step.x[1:][good], seconds[good] / steps[good])
 
@@ -144,6 +150,7 @@ def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Devi
             curves,
             bool(series.labels.get("simulated")),
             str(series.labels.get("gpu_name") or ""),
+            str(series.labels.get("gpu_index", "")),
         )
         for series, curves in found.values()
     ]
@@ -163,13 +170,15 @@ def _title(table: str, series: Series, many_hosts: bool) -> str:
 
 def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
     """Each participant's own work before it waits for the others, as far as the phases show it; else its step time."""
-    last = [series.x[-1] for series in reader.series(["batch_time"], max_points=4) if len(series.x)]
-    if len(last) < 2:
+    names = reader.names()
+    step = catalog.find_spelling("training", "batch_time", names)
+    last = [series.x[-1] for series in reader.series([step], max_points=4) if len(series.x)] if step else []
+    if step is None or len(last) < 2:
         return {}
     start = float(min(last)) - RANK_STEPS
-    phases = [name for name in ("data_time", "transfer_time", "forward_time") if name in reader.names()]
+    phases = [catalog.find_spelling("training", name, names) for name in _OWN_WORK]
     found: dict[Participant, dict[str, Curve]] = {}
-    for series in reader.series(phases or ["batch_time"], start=start):
+    for series in reader.series([name for name in phases if name] or [step], start=start):
         found.setdefault(series.participant, {})[series.name] = Curve(series.x, series.y)
     sums = {}
     for participant, curves in found.items():
