@@ -170,7 +170,8 @@ def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Cond
     worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
     recovered = [episode.until - episode.since for episode in episodes if episode.until is not None]
     evidence = [
-        f"max {show(worst.after)}, {worst.deviations:,.0f} robust deviations above the median {show(worst.before)}",
+        f"max {show(worst.after)}{f' at step {worst.since:,}' if len(episodes) > 1 else ''}, "
+        f"{worst.deviations:,.0f} robust deviations above the median {show(worst.before)}",
         f"recovered within {count_of(max(recovered), 'step')}"
         if len(recovered) == len(episodes)
         else "has not recovered"
