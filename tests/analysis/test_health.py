@@ -49,11 +49,13 @@ def test_a_finished_run_is_only_as_good_as_what_fired_and_what_was_found() -> No
     found = judge_health("finished", "", [], {"loss": 0.1}, Fired(Counts(1, 2), one), Counts(warning=2, info=3))
     assert (found.word, found.severity) == ("finished", "critical")
     assert found.reason == "3 alerts (1 critical), 2 findings"
+    assert found.advice == "See the findings and the alerts."
     resolved = judge_health("finished", "", [], {"loss": 0.1}, Fired(one, Counts()))
     assert (resolved.severity, resolved.reason) == ("warning", "1 critical alert")
     brief = judge_health("finished", "", [], {"loss": 0.1}, Fired(Counts(warning=1), Counts()), Counts())
     assert (brief.severity, brief.reason) == ("ok", "1 alert"), "a warning that was resolved is only counted"
-    assert judge_health("finished", "", [], {}, NOTHING_FIRED, one).severity == "critical"
+    only_found = judge_health("finished", "", [], {}, NOTHING_FIRED, one)
+    assert (only_found.severity, only_found.advice) == ("critical", "See the findings.")
 
 
 def test_progress_comes_from_steps_else_from_epochs_else_is_not_known() -> None:

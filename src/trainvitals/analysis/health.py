@@ -73,7 +73,9 @@ def _judge_finished(cause: str, fired: Fired, findings: Counts) -> Health:
     elif fired.ever.critical or fired.to_the_end.warning or findings.warning:
         severity = "warning"
     reason = format_problems(fired.ever, findings) or cause
-    return Health("finished", severity, reason, "" if severity == "ok" else "See the findings and the alerts.")
+    counted = (("findings", findings), ("alerts", fired.ever))
+    where = " and the ".join(what for what, counts in counted if counts.critical + counts.warning)
+    return Health("finished", severity, reason, "" if severity == "ok" else f"See the {where}.")
 
 
 def format_problems(alerts: Counts, findings: Counts) -> str:
