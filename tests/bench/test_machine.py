@@ -26,6 +26,8 @@ def test_outliers_are_explained_by_what_was_seen_meanwhile() -> None:
     assert warning.startswith("int8/b1/t1: 40 of 2,000 calls were slower than 5 MAD; the machine's load was 3.1")
     assert "other virtual machines took 12 %" in warning
     assert "the GPU was throttled for 2.0 s" in warning
+    (of_the_cpu,) = explain([QUIET, NOISY], 3.1, {"throttle_seconds": 2.0}, "cpu")
+    assert "the machine's load was 3.1" in of_the_cpu and "GPU" not in of_the_cpu
 
 
 def test_outliers_without_a_cause_are_still_reported() -> None:

@@ -102,9 +102,9 @@ def add_energy(rows: list[MeasuredVariant], device: str, seen: Mapping[str, floa
     ]
 
 
-def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float]) -> list[str]:
+def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float], device: str = "") -> list[str]:
     """What makes the figures less sure, and what to do. `seen` are the highest values that the agent measured
-    meanwhile, by catalog name."""
+    meanwhile, by catalog name. GPUs do not matter to a model on the CPU."""
     warnings = []
     timed = [row for row in rows if row.latency.median is not None]
     if not timed:
@@ -115,7 +115,7 @@ def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float])
         causes.append(f"the machine's load was {load:.1f}: repeat on a quiet machine")
     if seen.get("cpu_steal_percent", 0.0) > NOTABLE_STEAL:
         causes.append(f"other virtual machines took {seen['cpu_steal_percent']:.0f} % of the CPU")
-    if seen.get("throttle_seconds", 0.0) > 0:
+    if seen.get("throttle_seconds", 0.0) > 0 and device != "cpu":
         causes.append(f"the GPU was throttled for {seen['throttle_seconds']:.1f} s")
     if seen.get("cpu_throttled_seconds", 0.0) > 0:
         causes.append(f"the container's CPU quota stopped it for {seen['cpu_throttled_seconds']:.1f} s")

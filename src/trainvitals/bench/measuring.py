@@ -120,7 +120,7 @@ def measure(
         checks=tuple(session.checks),
         sensitivity=session.sensitivity,
         peaks=tuple(session.peaks),
-        warnings=tuple(machine.explain(rows, max(load, load_after), hardware)),
+        warnings=tuple(machine.explain(rows, max(load, load_after), hardware, plan.device)),
     )
 
 
