@@ -49,10 +49,10 @@ def find_pace(steps: Sequence[tuple[int, float]]) -> float | None:
 
 
 def find_step_time(latest: Mapping[str, float], pace: float | None) -> float | None:
-    """Seconds of the newest step: what was logged as `batch_time`, else the pace."""
-    metric = catalog.find("training", "batch_time")
-    for name in (metric.name, *metric.aliases) if metric else ():
-        logged = latest.get(name)
+    """Seconds of the newest step: what was logged as `batch_time`, or as that of reinforcement learning, else the
+    pace."""
+    for name in ("batch_time", "rl_step_time"):
+        logged = latest.get(catalog.find_spelling("training", name, latest) or "")
         if logged is not None and math.isfinite(logged) and logged > 0:
             return logged
     return pace

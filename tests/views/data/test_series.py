@@ -71,6 +71,11 @@ def test_the_step_time_is_what_was_logged(write: Callable[..., RunReader]) -> No
     assert describe_run(logged, "run")["step_seconds"] == 0.04
 
 
+def test_the_step_time_of_reinforcement_learning_is_what_was_logged(write: Callable[..., RunReader]) -> None:
+    logged = write(1, 50, lambda rank, step: {"response_length/mean": 90.0, "timing_s/step": 65.0})
+    assert describe_run(logged, "run")["step_seconds"] == 65.0
+
+
 def test_without_a_logged_step_time_it_is_the_pace_of_one_rank(write: Callable[..., RunReader]) -> None:
     reader = write(4, 50, lambda rank, step: {"loss": 1.0, "batch_time": math.nan})
     assert describe_run(reader, "run")["step_seconds"] == pytest.approx(0.001)
