@@ -181,6 +181,16 @@ def test_the_time_in_a_report_stands_still(write: Write, open_file: Open) -> Non
     assert re.fullmatch(r"2 h \d\d min ago", page.locator(".alert-list time").first.inner_text())
 
 
+def test_a_page_may_be_printed_before_it_was_scrolled(write: Write, open_file: Open) -> None:
+    page = open_file(write_html([write("spiral", gpus=gpu_rows(100), simulated=True)]))
+    page.set_viewport_size({"width": 800, "height": 300})
+    page.reload()
+    page.wait_for_selector(".chart canvas")
+    page.wait_for_function("() => !document.querySelector('.chart.waiting')")
+    assert page.evaluate("scrollY") == 0
+    assert page.locator(".chart canvas").last.bounding_box()["y"] > 600
+
+
 def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_file: Open) -> None:
     folder = write("spiral", gpus=gpu_rows(100), simulated=True)
     event = {"timestamp": format_time(BEGAN + 9), "event": "checkpoint", "message": "saved", "severity": "info"}

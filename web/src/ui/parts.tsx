@@ -144,8 +144,13 @@ export function Search({ value, placeholder, onInput, label }: { value: string; 
   );
 }
 
+const QUIET_MS = 500;
+const EACH_MS = 30;
+let queued = 0;
+
 // Whether an element is, or was, near the screen: what nobody scrolls to is never requested. What is at the top of a
-// page need not wait for the browser to find out.
+// page need not wait for the browser to find out. A report has everything at hand and may be printed at any time, and
+// paper does not scroll: the rest of its page follows, one after the other.
 export function useNear<T extends HTMLElement>(atTop = false) {
   const place = useRef<T>(null);
   const [near, setNear] = useState(atTop || whole.value);
@@ -156,7 +161,13 @@ export function useNear<T extends HTMLElement>(atTop = false) {
       { rootMargin: "300px" },
     );
     watcher.observe(place.current);
-    return () => watcher.disconnect();
+    const soon = source.value?.isLive === false ? setTimeout(() => setNear(true), QUIET_MS + EACH_MS * queued) : undefined;
+    queued++;
+    return () => {
+      queued--;
+      watcher.disconnect();
+      clearTimeout(soon);
+    };
   }, [near]);
   return [place, near] as const;
 }
