@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, toNumber } from "../src/logic/format.ts";
+import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitLog, toNumber } from "../src/logic/format.ts";
 
 test("a value that is missing is a dash, never a zero", () => {
   assert.equal(formatValue(null), "–");
@@ -69,8 +69,17 @@ test("ticks that would look alike are written in full, with their unit", () => {
   assert.deepEqual(labelTicks([1000001, 1000002], "", false), ["1,000,001", "1,000,002"]);
 });
 
+test("a logarithmic axis has round ticks, and more than one", () => {
+  assert.deepEqual(splitLog(0.2592, 2.9), [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2]);
+  assert.deepEqual(splitLog(0.9, 110).filter((tick) => String(tick).startsWith("1")), [1, 10, 100]);
+  assert.deepEqual(splitLog(2.1, 3.9), [2.5, 3, 3.5]);
+  assert.ok(splitLog(41000, 41900).length > 2);
+});
+
 test("no tick is labeled with another number", () => {
   assert.deepEqual(labelTicks([0, 0.25, 0.5, 0.75, 1], "%", true), ["0 %", "0.25 %", "0.5 %", "0.75 %", "1 %"]);
   assert.deepEqual(labelTicks([0, 20, 40], "%", true), ["0 %", "20 %", "40 %"]);
+  assert.deepEqual(labelTicks([0, 5, 10], "%", true), ["0 %", "5 %", "10 %"]);
+  assert.deepEqual(labelTicks([0, 0.00025, 0.0005], "s/s", true), ["0 %", "0.025 %", "0.05 %"]);
   assert.deepEqual(labelTicks([37.5, 40, 42.5], "°C", true), ["37.5 °C", "40 °C", "42.5 °C"]);
 });

@@ -95,8 +95,10 @@ export function formatValue(value: Value | undefined, unit = ""): string {
 // Ticks of an axis. Where rounding would give two of them the same label, or a label that is not the tick, they are
 // written in full.
 export function labelTicks(ticks: (number | null | undefined)[], unit: string, withUnit: boolean): string[] {
+  // Seconds of every second are shown as a share.
+  if (unit === "s/s") return labelTicks(ticks.map((tick) => (typeof tick === "number" ? tick * 100 : tick)), "%", withUnit);
   const some = ticks.filter((tick) => tick !== null && tick !== undefined);
-  const short = withUnit ? (tick: number) => formatValue(tick, unit) : formatShort;
+  const short = withUnit ? (tick: number) => formatValue(tick, unit).replace(".0 ", " ") : formatShort;
   let label = short;
   const step = Math.min(...some.slice(1).map((tick, at) => Math.abs(tick - some[at])).filter(Boolean));
   const isOff = (tick: number) => short(tick).endsWith(` ${unit}`) && Math.abs(Number(short(tick).slice(0, -unit.length - 1)) - tick) > step / 100;
@@ -105,6 +107,27 @@ export function labelTicks(ticks: (number | null | undefined)[], unit: string, w
     label = (tick) => tick.toLocaleString("en-US", { maximumFractionDigits: digits }) + (withUnit ? ` ${unit}` : "");
   }
   return ticks.map((tick) => (tick === null || tick === undefined ? "" : label(tick)));
+}
+
+// Round numbers on a logarithmic axis. Where fewer than two of them are in sight, evenly spaced ones.
+export function splitLog(low: number, high: number): number[] {
+  const found: number[] = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    for (let digit = 1; digit < 10; digit++) {
+      const tick = Number(`${digit}e${power}`);
+      if (tick >= low && tick <= high) found.push(tick);
+    }
+  }
+  if (found.length > 1) return found;
+  const rough = (high - low) / 4;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  return splitEvenly(low, high, size * (rough < 1.5 * size ? 1 : rough < 3.5 * size ? 2 : rough < 7.5 * size ? 5 : 10));
+}
+
+// The multiples of a step.
+export function splitEvenly(low: number, high: number, step: number): number[] {
+  const start = Math.ceil(low / step);
+  return Array.from({ length: Math.max(Math.floor(high / step) - start + 1, 0) }, (_, at) => (start + at) * step);
 }
 
 // A short time as a measurement: 12.3 ms.

@@ -83,7 +83,7 @@ function Distribution({ shown }: { shown: ShownBenchmark }) {
   const batch = shown.document.results?.[0]?.batch;
   const rows = shown.rows.filter((row, at) => row.distribution && shown.document.results?.[at].batch === batch);
   if (!rows.length) return null;
-  return <Chart title={`Latency distribution, batch ${batch}`} axis="ms" unit="%" height={210} low={0} help="Share of calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
+  return <Chart title={`Latency distribution, batch ${batch}`} axis="latency in ms" unit="%" height={210} low={0} help="Share of calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
 }
 
 function Throughput({ rows }: { rows: MeasuredVariant[] }) {

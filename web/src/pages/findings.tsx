@@ -88,7 +88,7 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
 function countFindings(findings: Finding[]): string {
   const wrong = findings.filter((item) => item.severity !== "info").length;
   const more = findings.length - wrong;
-  return [wrong || "", more && `${more} info`].filter(Boolean).join(", ");
+  return [wrong || "", more && `${more} info`].filter(Boolean).join(" and ");
 }
 
 function titleOf(rule: string, findings: Finding[]): string {

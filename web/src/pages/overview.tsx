@@ -107,6 +107,7 @@ function Facts({ known }: { known: Run }) {
     return known.metrics.find((item) => item.name === logged);
   };
   const loss = metric("loss");
+  const reward = metric("rl_reward");
   const validation = metric("validation_loss");
   const accuracy = metric("accuracy");
   const validated = metric("validation_accuracy");
@@ -122,6 +123,7 @@ function Facts({ known }: { known: Run }) {
       {isTraining && <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />}
       {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `min ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
       {validation && <Fact title="validation loss" value={formatValue(validation.last)} note={validation.low !== null ? `min ${formatValue(validation.low)}` : undefined} tone={typeof validation.last === "string" ? "critical" : ""} />}
+      {reward && <Fact title="reward" value={formatValue(reward.last)} note={`max ${formatValue(reward.high)}`} />}
       {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`max ${formatValue(accuracy.high)}`} />}
       {validated && <Fact title="validation accuracy" value={formatValue(validated.last)} note={`max ${formatValue(validated.high)}`} />}
       {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`max ${formatValue(norm.high)}`} />}
@@ -193,7 +195,7 @@ function Ranks({ known }: { known: Run }) {
             rank.host,
             { show: <span class={`status ${rank.state}`}>{rank.state}</span> },
             { show: rank.step?.toLocaleString("en-US") ?? "–", class: behind(rank) > 2 ? "warning" : "" },
-            { show: <><span class="cell-bar"><i style={{ width: `${share(rank) * 100}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</> },
+            { show: <><span class="cell-bar"><i style={{ width: `${share(rank) * 100}%` }} /></span><span class="bar-number">{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</span></> },
             formatClock(rank.last_log, true),
           ],
         }))}

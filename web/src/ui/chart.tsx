@@ -10,7 +10,7 @@ import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks } from "../logic/format.ts";
+import { formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitEvenly, splitLog } from "../logic/format.ts";
 import type { Mark } from "../logic/marks.ts";
 import { keepHidden, keepScale } from "../logic/own_panels.ts";
 import { hiddenLines, hideLines, isLog as isLogIn, setLog } from "../logic/route.ts";
@@ -126,6 +126,13 @@ export function xValues(axis: string): uPlot.Axis.Values {
   return (_, ticks) => ticks.map(formatShort);
 }
 
+// Pixels from one label to the next: parts of a second need more.
+export function xSpace(axis: string): (u: uPlot, at: number, low: number, high: number, pixels: number) => number {
+  return (_, __, low, high, pixels) => (axis === "time" && high - low < pixels / X_SPACE ? 100 : X_SPACE);
+}
+
+const X_SPACE = 70;
+
 // There is nothing between two steps.
 export const WHOLE_STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 
@@ -155,15 +162,16 @@ export function captionOf(axis: string, unit: string): string {
 }
 
 // Round numbers of bytes are powers of two, from one byte on.
-export function tickSteps(unit: string): number[] | null {
+function tickSteps(unit: string): number[] | null {
   if (unit !== "MB" && unit !== "MB/s") return null;
   return Array.from({ length: 50 }, (_, power) => 2 ** (power - 20));
 }
 
-// uPlot itself rounds steps that it does not know to whole numbers.
-export function splitEvenly(_: uPlot, __: number, low: number, high: number, step: number): number[] {
-  const start = Math.ceil(low / step);
-  return Array.from({ length: Math.max(Math.floor(high / step) - start + 1, 0) }, (_, at) => (start + at) * step);
+// uPlot itself rounds steps that it does not know to whole numbers, and begins a logarithmic axis with the lowest value.
+export function ySplits(log: boolean, unit: string): Partial<uPlot.Axis> {
+  if (log) return { splits: (_, __, low, high) => splitLog(low, high) };
+  const steps = tickSteps(unit);
+  return steps ? { incrs: steps, splits: (_, __, low, high, step) => splitEvenly(low, high, step) } : {};
 }
 
 export function Chart(props: ChartProps) {
@@ -206,7 +214,6 @@ export function Chart(props: ChartProps) {
     if (!place.current) return;
     const text = css("--text-dim");
     const grid = { stroke: css("--grid"), width: 1 };
-    const steps = isLog ? null : tickSteps(props.unit ?? "");
     const font = `${isHuge() ? 13 : 11}px ${getComputedStyle(document.body).fontFamily}`;
     const options: uPlot.Options = {
       width: Math.max(place.current.clientWidth, 120),
@@ -239,8 +246,8 @@ export function Chart(props: ChartProps) {
         },
       },
       axes: [
-        { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
-        { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps, splits: splitEvenly }) },
+        { stroke: text, grid, ticks: grid, font, size: 28, space: xSpace(props.axis), values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
+        { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...ySplits(isLog, props.unit ?? "") },
       ],
       series: [
         {},
@@ -345,7 +352,7 @@ export function Chart(props: ChartProps) {
           </div>
         )}
       </div>
-      {(props.titles.length > 1 || props.series.some((series) => series.low)) && (
+      {(props.titles.length > 1 || props.kind === "stacked" || props.series.some((series) => series.low)) && (
         <div class="legend">
           {props.titles.map((title, at) => {
             const style = lineStyle(props.colors?.[at] ?? at, dark.value);

@@ -11,7 +11,7 @@ import { fileName, toCsv } from "../logic/csv.ts";
 import { formatValue, formatX } from "../logic/format.ts";
 import { lineAt, nearestPlace, rangeOfY, valueAt, type Drawable } from "../logic/lines.ts";
 import { isLog as isLogIn, setLog } from "../logic/route.ts";
-import { aroundOne, captionOf, css, drawBroken, followSize, heightOf, isHuge, splitEvenly, tickSteps, WHOLE_STEPS, xValues, yRange, yTicks, yWidth, zoomBySelection } from "./chart.tsx";
+import { aroundOne, captionOf, css, drawBroken, followSize, heightOf, isHuge, WHOLE_STEPS, xSpace, xValues, yRange, ySplits, yTicks, yWidth, zoomBySelection } from "./chart.tsx";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
 import { savePicture } from "./picture.ts";
@@ -76,7 +76,6 @@ export function ManyLines(props: ManyProps) {
     if (!place.current) return;
     const text = css("--text-dim");
     const grid = { stroke: css("--grid"), width: 1 };
-    const steps = isLog ? null : tickSteps(props.unit);
     const font = `${isHuge() ? 13 : 11}px ${getComputedStyle(document.body).fontFamily}`;
     const made = new uPlot(
       {
@@ -97,8 +96,8 @@ export function ManyLines(props: ManyProps) {
           },
         },
         axes: [
-          { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
-          { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit), ...(steps && { incrs: steps, splits: splitEvenly }) },
+          { stroke: text, grid, ticks: grid, font, size: 28, space: xSpace(props.axis), values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
+          { stroke: text, grid, ticks: { show: false }, font, size: yWidth, space: 26, gap: 4, values: yTicks(props.unit), ...ySplits(isLog, props.unit) },
         ],
         series: [{}, { show: true, width: 0, points: { show: false } }],
         hooks: {
