@@ -132,8 +132,8 @@ def test_a_very_long_run_that_learned_before_the_steps_that_are_looked_at_is_not
 ) -> None:
     shares = [min(place / 200, 1.0) for place in range(500)]
     rows = [
-        {"step": place * 10_000, "loss": 5.0 - 4.0 * share + place % 7 / 100, "accuracy": 0.3 * share + place % 5 / 1000}
-        for place, share in enumerate(shares)
+        {"step": n * 10_000, "loss": 5.0 - 4.0 * share + n % 7 / 100, "accuracy": 0.3 * share + n % 5 / 1000}
+        for n, share in enumerate(shares)
     ]
     write(folder, "training", rows)
     found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
