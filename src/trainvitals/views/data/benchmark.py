@@ -150,8 +150,8 @@ def remarks_of(found: Benchmark) -> list[str]:
         ends = ", where the search ends" if batch == MOST_BATCH else ""
         lines.append(f"{names}: the largest batch that ran is {batch:,}{ends}")
     if found.sensitivity is not None:
-        share = found.sensitivity / 1000
-        change = f"by {percent(share, 2)}" if share >= 0.00005 or not share else "by less than 0.01 %"
+        changed = found.sensitivity / 1000
+        change = f"by {percent(changed, 2)}" if changed >= 0.00005 or not changed else "by less than 0.01 %"
         lines.append(f"inputs that are 0.1 % different change the answers {change}")
     reference = found.reference
     if reference is not None and reference.flops and reference.latency.median:
