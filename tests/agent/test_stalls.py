@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from waiting import free_port, wait_until
 
+import trainvitals
 from trainvitals.conditions import Conditions
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.diagnosis import describe_diagnosis
@@ -21,9 +22,12 @@ STEPS = "for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)\n"
 LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)"
 POLL_AND_SLEEP = """
 def poll(): answers.append(libc.poll(None, 0, 1000 * seconds))
+def log_steps():
+    for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)
+while not os.path.exists(GO): log_steps()
 seconds = 7
 while True:
-    for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)
+    log_steps()
     answers = []
     beside = threading.Thread(target=poll)
     beside.start()
@@ -40,9 +44,11 @@ def hide_py_spy(folder: Path) -> tuple[list[str], dict[str, str]]:
     python = folder / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
-    # An environment may be laid over another one, whose packages are further places.
+    # An environment may be laid over another one, whose packages are further places; an editable installation is found
+    # by a file in them, which is not read there.
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    places = [*filter(None, [os.environ.get("PYTHONPATH")]), *packages]
+    installed = str(Path(trainvitals.__file__).parents[1])
+    places = [*filter(None, [os.environ.get("PYTHONPATH")]), installed, *packages]
     return [str(python)], {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(places)}
 
 
@@ -65,7 +71,11 @@ def test_native_sleeps_and_polls_are_not_interrupted_by_a_stall(machine: Any, tm
         machine.start_agent()
     else:
         start_agent_without_py_spy(machine, tmp_path)
-    training = machine.train(POLL_AND_SLEEP, before=LIBC, stall_after=3)
+    go = tmp_path / "go"
+    training = machine.train(POLL_AND_SLEEP, before=f"{LIBC}; GO = {str(go)!r}", stall_after=3)
+    # To an agent that comes after the first pause, the next one is a hang, of which the signal is part.
+    wait_until(lambda: training.status.get("ranks", {}).get("0", {}).get("step", 0) >= 19, "an agent that follows it")
+    go.touch()
     stalled = wait_until(
         lambda: next((row for row in training.events("stalled") if row["data"]["step"] % 20 == 19), None),
         "a stall while it sleeps",
