@@ -16,6 +16,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
 from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_elsewhere
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, width
+from trainvitals.views.cli.verdicts import draw_verdicts
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_listing import list_json
 
@@ -30,7 +31,6 @@ trainvitals analyze latest --metric loss --metric val_loss --json
 trainvitals analyze candidate --baseline stable
 trainvitals analyze latest --earlier 5
 """
-_STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
 _SHOWN_PLACES = 3
 
 
@@ -109,7 +109,7 @@ def draw_analysis(found: Mapping[str, Any], paint: Paint, columns: int | None) -
     for draw, rows in (
         (_draw_trends, found["metrics"]),
         (_draw_places, [row for row in found["metrics"] if row["anomalies"] or row["changes"]]),
-        (_draw_regressions, found["regressions"]),
+        (draw_verdicts, found["regressions"]),
         (_draw_resources, found["resources"]),
         (_draw_growth, [row for row in found["growth"] if row["grows"]]),
     ):
@@ -162,23 +162,6 @@ def _draw_places(metrics: Sequence[Mapping[str, Any]], paint: Paint, columns: in
             if len(items) > _SHOWN_PLACES:
                 rows.append((one_line(row["metric"]), kind, "", f"and {len(items) - _SHOWN_PLACES:,} before"))
     return draw_table(("metric", "what", "step", ""), rows, paint=paint, columns=columns, right=(2,))
-
-
-def _draw_regressions(verdicts: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
-    rows = [
-        (
-            Cell(item["word"], _STYLES.get(item["word"], "")),
-            one_line(item["metric"]),
-            quantities.format_value(item["baseline"]),
-            quantities.format_value(item["value"]),
-            quantities.format_change(item["change"]),
-            quantities.format_confidence(item["confidence"]),
-            Cell(item["reason"], "dim"),
-        )
-        for item in verdicts
-    ]
-    header = ("verdict", "metric", "baseline", "now", "change", "confidence", "")
-    return draw_table(header, rows, paint=paint, columns=columns, right=(2, 3, 4, 5))
 
 
 def _draw_resources(resources: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:

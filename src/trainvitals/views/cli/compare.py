@@ -18,6 +18,7 @@ from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolv
 from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, shorten, width
+from trainvitals.views.cli.verdicts import draw_verdicts
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.run_search import SearchError, find_compared, is_search
@@ -38,7 +39,6 @@ trainvitals compare baseline 'tag:sweep config.lr>0.01'
 """
 MAX_METRICS = 24
 MAX_CONFIG = 40
-_STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -191,24 +191,9 @@ def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: 
 def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
     if not found["verdicts"]:
         return paint("dim", "no verdict: the runs share no metric with a known better direction")
-    several = len(titles) > 2
     seeds = {group[0]: f" ({len(group)} seeds)" for group in found["seeds"] if len(group) > 1}
-    rows = [
-        (
-            Cell(item["word"], _STYLES.get(item["word"], "")),
-            *((titles[item["run"]] + seeds.get(item["run"], ""),) if several else ()),
-            one_line(item["metric"]),
-            quantities.format_value(item["baseline"]),
-            quantities.format_value(item["value"]),
-            quantities.format_change(item["change"]),
-            quantities.format_confidence(item["confidence"]),
-            Cell(one_line(item["reason"]), "dim"),
-        )
-        for item in found["verdicts"]
-    ]
-    header = ("verdict", *(("run",) if several else ()), "metric", "baseline", "now", "change", "confidence", "")
-    right = tuple(at + several for at in (2, 3, 4, 5))
-    return draw_table(header, rows, paint=paint, columns=columns, right=right)
+    runs = [titles[item["run"]] + seeds.get(item["run"], "") for item in found["verdicts"]] if len(titles) > 2 else []
+    return draw_verdicts(found["verdicts"], paint, columns, runs)
 
 
 def _draw_metrics(
