@@ -58,7 +58,7 @@ def test_the_classic_monitor_returns_the_classic_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "inputs", "text"),
     [
-        (object(), torch.zeros(1), "is not a torch module"),
+        (object(), torch.zeros(1), "an object is not a torch module"),
         (some_models.mlp(), "text", "an input is a str"),
         (some_models.mlp(), torch.tensor(1.0), "an input is a Tensor"),
     ],

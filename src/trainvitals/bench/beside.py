@@ -67,7 +67,7 @@ def benchmark(
     """Start it, and with `wait` return the result. TrainvitalsError with the reason why it is not done."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
-        raise TrainvitalsError(f"a {type(model).__name__} is not a torch module")
+        raise TrainvitalsError(f"{name_kind(model)} is not a torch module")
     model = _unwrap(model)
     device = device or _device_of(model)
     if device != "cpu" and not wait:
