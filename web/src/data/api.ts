@@ -17,11 +17,13 @@ async function askTagged<T>(path: string, init?: RequestInit): Promise<Tagged<T>
   } catch {
     throw new SourceError(0, "the server is not responding", "is `trainvitals serve` still running?");
   }
-  const body = await answer.json().catch(() => null);
+  const body = await answer.json().catch(() => undefined);
   if (!answer.ok) {
     const problem = body?.error;
     throw new SourceError(answer.status, problem?.message ?? `the server returned status ${answer.status}`, problem?.hint ?? "");
   }
+  // The server or the connection ended amid the answer, or the page is being left.
+  if (body === undefined) throw new SourceError(0, "the server's answer was incomplete", "is `trainvitals serve` still running?");
   return { found: body as T, tag: answer.headers.get("etag") ?? "" };
 }
 
