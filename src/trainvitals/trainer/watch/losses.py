@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import count
 from typing import Any, NamedTuple
@@ -147,6 +147,20 @@ class LossReader:
             Backward(loss.detach(), part, read_divisor(loss) if self.with_divisors else None)
             for loss in read_losses(tensors)
         ]
+
+
+def find_leaves(tensors: Any) -> Iterator[Any]:
+    """The parameters that these tensors were computed from."""
+    nodes = [tensor.grad_fn for tensor in read_losses(tensors)]
+    known = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in known:
+            continue
+        known.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        nodes += [before for before, _ in node.next_functions]
 
 
 def read_losses(tensors: Any) -> list[Any]:

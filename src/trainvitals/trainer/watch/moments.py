@@ -30,7 +30,7 @@ from trainvitals.trainer.watch.clock import (
 )
 from trainvitals.trainer.watch.iteration import Iteration, Iterations, Timing
 from trainvitals.trainer.watch.light_steps import LightSteps
-from trainvitals.trainer.watch.losses import Backward, LossReader
+from trainvitals.trainer.watch.losses import Backward, LossReader, find_leaves
 
 MOST_MARKS = 4096
 """Marks that are kept while nobody observes: a program that only evaluates would collect them for ever."""
@@ -240,7 +240,7 @@ class Moments:
         self._backwards += 1
         # Once, twice, four times without an update: maybe the weights are updated by hand.
         if not self._updates and self._backwards > 1 and not self._backwards & (self._backwards - 1):
-            self._look_for_optimizers()
+            self._look_for_optimizers(tensors)
         if self.clock.slot != OPTIMIZER and not self.iterations.current.is_seen:
             self.iterations.loop_begins_again(batch=False)
         self.iterations.current.trained = self.iterations.current.is_new = True
@@ -348,25 +348,28 @@ class Moments:
         if not self.iterations.current.is_seen:
             self.iterations.end_if_all_updated()  # nothing else will be seen to end it
 
-    def _look_for_optimizers(self) -> None:
+    def _look_for_optimizers(self, losses: Any = None) -> None:
         with self.clock.left_out():
             found = discovery.find_optimizers()
         if self._parts is not None:
             trained = {id(p) for part in self._parts.values() for p in getattr(part(), "_parameters", {}).values()}
             found = [optimizer for optimizer in found if discovery.trains_any(optimizer, trained)]
         is_closure = self._optimizer_depth > 0
-        if found and (is_closure or self._backwards == 1 or not self._are_gone(found)):
+        if found and (is_closure or self._backwards == 1 or not self._are_gone(found, losses)):
             self.iterations.expect(found)
             return
         self._observe()
         self.iterations.decide_by_hand()
 
-    def _are_gone(self, optimizers: Iterable[Any]) -> bool:
+    def _are_gone(self, optimizers: Sequence[Any], losses: Any) -> bool:
         """In a program that compiles, no gradient is left of the backward before: a step that cannot be seen, for it is
-        compiled, has been made."""
+        compiled, has been made. Asked are those that train what the losses come from: an optimizer of an earlier cell
+        of a notebook may hold its gradients for ever."""
         if not module_calls.is_anything_compiled():
             return False
-        parameters = [parameter for optimizer in optimizers for parameter in discovery.parameters_of(optimizer)]
+        leaves = {id(leaf) for leaf in find_leaves(losses)}
+        concerned = [optimizer for optimizer in optimizers if discovery.trains_any(optimizer, leaves)] or optimizers
+        parameters = [parameter for optimizer in concerned for parameter in discovery.parameters_of(optimizer)]
         return all(parameter.grad is None for parameter in parameters)
 
     # -- the end of an iteration
