@@ -306,7 +306,7 @@ def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> Non
     tab.page.get_by_role("button", name="compare").click()
     tab.wait("document.body.innerText.includes('compared with baseline')")
     tab.wait(f"{CHARTS} >= 2")
-    assert tab.page.locator("td.best").count() >= 1
+    tab.wait("document.querySelectorAll('td .best').length >= 1")
     assert tab.page.locator("td.changed").all_inner_texts() == ["0.05"]
 
 
