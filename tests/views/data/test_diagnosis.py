@@ -12,6 +12,7 @@ import pytest
 from trainvitals.conditions import Conditions
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
@@ -111,6 +112,37 @@ def test_statistics_are_of_every_device_and_say_what_is_simulated(folder: Path) 
     ]
     assert all(row["simulated"] for row in found["resources"])
     assert any("simulated" in line for line in found["findings"][0]["evidence"])
+
+
+def test_gpus_of_other_people_are_not_judged(folder: Path) -> None:
+    rows = [
+        {
+            "host": "node",
+            "gpu_index": index,
+            "gpu_uuid": f"GPU-{index}",
+            "power_draw_watts": 300.0,
+            "utilization_percent": 95.0 if index == 0 else 0.0,
+            "temperature_celsius": 92.0 if index == 5 else 60.0,
+            "xid_errors_total": int(index == 5 and second > 50),
+        }
+        for second in range(120)
+        for index in range(8)
+    ]
+    write(folder, "gpu", rows, each=0.125)
+    everybodys = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    assert {"gpu.low_use", "gpu.waste", "gpu.hot", "gpu.error"} <= {*rules(everybodys)}
+    status = {"host": "node", "state": "finished", "held_gpus": ["GPU-0"], "visible_gpus": ["GPU-0", "GPU-5"]}
+    run_folder.write_status(folder, Status.parse(status), "node")
+    own = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    assert rules(own) == [] and "GPU errors" in own["fine"]
+    assert {row["subject"] for row in own["resources"]} == {"GPU 0"}
+
+
+def test_a_run_without_gpus_is_not_judged_by_those_beside_it(folder: Path) -> None:
+    write(folder, "gpu", [{"gpu_index": 0, "gpu_uuid": "G0", "utilization_percent": 0.0}] * 90)
+    run_folder.write_status(folder, Status.parse({"visible_gpus": []}))
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    assert rules(found) == [] and "gpu.low_use" in [gap["rule"] for gap in found["not_judged"]]
 
 
 def test_an_empty_run_is_not_called_fine(folder: Path) -> None:

@@ -23,6 +23,7 @@ from trainvitals.journal.identity import Participant
 from trainvitals.settings import Settings
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.endings import read_ending
+from trainvitals.views.data.gpus import is_own_gpu
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.shapes import DiagnosisJson, FindingsJson, ResourceJson
 
@@ -137,9 +138,13 @@ def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurement
 
 
 def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Device]:
+    """Of GPUs only the run's own: what others do on theirs is neither its fault nor its cost."""
     found: dict[tuple[Any, ...], tuple[Series, dict[str, Curve]]] = {}
+    statuses = reader.statuses()
     for name in names:
         for series in reader.series([name], table=table, x="time"):
+            if table == "gpu" and not is_own_gpu(series.labels, statuses):
+                continue
             key = tuple(sorted((str(k), str(v)) for k, v in series.labels.items() if k != "pid"))
             stride = -(-len(series.x) // MAX_SAMPLES) or 1
             found.setdefault(key, (series, {}))[1][name] = Curve(series.x[::stride], series.y[::stride])

@@ -20,17 +20,18 @@ def read_gpus(reader: Reader, statuses: Sequence[Status]) -> list[GpuUse]:
     if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
         found = _read_series(reader)
     for use in found:
-        use.is_own = _is_own(use.labels, statuses)
+        use.is_own = is_own_gpu(use.labels, statuses)
     return sorted(found, key=lambda use: use.order)
 
 
 def own_labels(reader: Reader) -> list[dict[str, Any]]:
     """Of the run's own GPUs."""
     statuses = reader.statuses()
-    return [labels for labels in reader.labels("gpu") if _is_own(labels, statuses)]
+    return [labels for labels in reader.labels("gpu") if is_own_gpu(labels, statuses)]
 
 
-def _is_own(labels: Mapping[str, Any], statuses: Sequence[Status]) -> bool:
+def is_own_gpu(labels: Mapping[str, Any], statuses: Sequence[Status]) -> bool:
+    """Whether the GPU with these labels is the run's; all are, where no agent knows which."""
     host = labels.get("host")
     known = [status.own_gpus for status in statuses if host is None or status.host == host]
     return not known or any(is_own(gpu_key(labels), labels, own) for own in known)
