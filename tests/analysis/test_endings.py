@@ -41,6 +41,13 @@ OLDER = (
     "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.24 GiB already allocated; "
     "2.88 MiB free; 1.25 GiB reserved in total by PyTorch)"
 )
+HINTS = (
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect. For debugging consider passing CUDA_LAUNCH_BLOCKING=1 Compile with `TORCH_USE_CUDA_DSA` to enable "
+    "device-side assertions."
+)
+"""Below every error of CUDA."""
+NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94,"
 WATCHDOG = (
     "[rank{0}]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600060 milliseconds "
@@ -90,6 +97,65 @@ def find_ending(ending: RunEnding, **changed: Any) -> Finding:
         ("end.gpu_memory", raised("RuntimeError", OLDER)),
         ("end.gpu_memory", raised("RuntimeError", "CUDA error: out of memory")),
         ("end.gpu_fragmented", raised("OutOfMemoryError", FRAGMENTED)),
+        ("end.gpu_memory", raised("RuntimeError", f"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling it {HINTS}")),
+        ("end.gpu_memory", raised("RuntimeError", "CUDA driver error: out of memory")),
+        ("end.gpu_memory", raised("XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes.")),
+        (
+            "end.gpu_memory",
+            raised("ResourceExhaustedError", "OOM when allocating tensor with shape[1,2] on /job:a/device:GPU:0 by b"),
+        ),
+        (
+            "end.python_memory",
+            raised("ResourceExhaustedError", "OOM when allocating tensor with shape[1,2] on /job:a/device:CPU:0 by b"),
+        ),
+        (
+            "end.gpu_memory",
+            raised(
+                "DistBackendError",
+                f"{NCCL} unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5 "
+                "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 2 'out of memory'",
+            ),
+        ),
+        (
+            "end.gpu_error",
+            raised(
+                "DistBackendError",
+                f"{NCCL} unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5 "
+                "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 'launch failure'",
+            ),
+        ),
+        (
+            "end.gpu_shared",
+            raised(
+                "DistBackendError",
+                f"{NCCL} invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.27.3 ncclInvalidUsage: "
+                "This usually reflects invalid usage of NCCL library. Last error: Duplicate GPU detected : rank 1 and "
+                "rank 0 both on CUDA device 1000",
+            ),
+        ),
+        ("end.exception", raised("DistBackendError", f"{NCCL} invalid usage, NCCL version 2.27.3 ncclInvalidUsage")),
+        (
+            "end.port_in_use",
+            raised(
+                "DistNetworkError",
+                "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
+                "code: -98, name: EADDRINUSE, message: address already in use",
+            ),
+        ),
+        (
+            "end.open_files",
+            raised(
+                "RuntimeError",
+                "unable to open shared memory object </torch_1_5> in read-write mode: Too many open files (24)",
+            ),
+        ),
+        ("end.open_files", raised("OSError", "[Errno 24] Too many open files: 'x'")),
+        ("end.open_files", raised("RuntimeError", "received 0 items of ancdata")),
+        (
+            "end.gpu_illegal_access",
+            raised("AcceleratorError", f"CUDA error: an illegal memory access was encountered {HINTS}"),
+        ),
+        ("end.gpu_error", raised("AcceleratorError", f"CUDA error: unspecified launch failure {HINTS}")),
         ("end.gpu_assert", raised("RuntimeError", "CUDA error: device-side assert triggered")),
         ("end.gpu_illegal_access", raised("AcceleratorError", "CUDA error: an illegal memory access was encountered")),
         ("end.gpu_error", raised("RuntimeError", "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")),

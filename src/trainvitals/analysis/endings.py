@@ -278,8 +278,12 @@ def _study_kill(clue: Clue) -> Facts:
 
 # -- the table
 
-_GPU_MEMORY = r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUDA error: out of memory|\
-CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory"
+_GPU_MEMORY = (
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|(?:CUDA|HIP)(?: \w+)? error: out of memory|"
+    r"(?:CU|HIP)(?:DNN|BLAS|SPARSE|FFT|SOLVER)_STATUS_(?:ALLOC|ALLOCATION)_FAILED|CUDA_ERROR_OUT_OF_MEMORY|"
+    r"cudaErrorMemoryAllocation|Cuda failure (?:\d+ )?'out of memory'|"
+    r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|OOM when allocating tensor(?!.*device:CPU)"
+)
 
 HANG = Family("end.hang", study=_study_hang)
 EXCEPTION = Family("end.exception")
@@ -291,7 +295,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("end.preempted", r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)", (PREEMPTED, NODE_FAILED, REQUEUED)),
     Family("end.gpu_fragmented", _GPU_MEMORY, confirm=_is_fragmented, study=_study_gpu_memory),
     Family("end.gpu_memory", _GPU_MEMORY, study=_study_gpu_memory),
-    Family("end.gpu_assert", r"device-side assert"),
+    # Not the "device-side assertions" that PyTorch recommends below every other error of CUDA.
+    Family("end.gpu_assert", r"device-side assert triggered|cudaErrorAssert|CUDA_ERROR_ASSERT"),
     Family("end.gpu_illegal_access", r"illegal memory access|misaligned address|cudaErrorIllegalAddress"),
     Family(
         "end.collective_timeout",
@@ -300,6 +305,11 @@ FAMILIES: tuple[Family, ...] = (
         r"Timed out after \d+ seconds waiting for clients|[Ss]ocket [Tt]imeout|DistStoreError",
         study=_study_collective,
     ),
+    Family("end.gpu_shared", r"Duplicate GPU detected"),
+    Family("end.port_in_use", r"EADDRINUSE|[Aa]ddress already in use"),
+    # What NCCL was told, and what a GPU did below it, says nothing of other ranks.
+    Family("end.exception", r"ncclInvalid(?:Usage|Argument)|NCCL error.*invalid (?:usage|argument)"),
+    Family("end.gpu_error", r"ncclUnhandledCudaError|NCCL error.*unhandled cuda error"),
     Family(
         "end.peer_lost",
         r"ncclRemoteError|ncclSystemError|gloo.*(?:Connection closed by peer|Connection reset by peer|Broken pipe)|"
@@ -311,6 +321,7 @@ FAMILIES: tuple[Family, ...] = (
         r"CUDA error:|HIP error:|cuDNN error|CU(?:DNN|BLAS|SPARSE|FFT|SOLVER)_STATUS_|Torch not compiled with CUDA|"
         r"Found no NVIDIA driver|No CUDA GPUs are available|GPU is lost|uncorrectable ECC",
     ),
+    Family("end.open_files", r"Too many open files|received \d+ items of ancdata"),
     Family(
         "end.shared_memory",
         r"insufficient shared memory|out of shared memory|[Bb]us error.*(?:shm|shared memory)|"
@@ -335,7 +346,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "end.python_memory",
         r"^(?:\w+\.)*_?(?:Array)?MemoryError|can't allocate memory|not enough memory: you tried|Cannot allocate memory|"
-        r"std::bad_alloc",
+        r"std::bad_alloc|OOM when allocating tensor",
         study=_study_host_memory,
     ),
     Family(

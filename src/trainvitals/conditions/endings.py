@@ -67,6 +67,27 @@ ROWS: tuple[Condition, ...] = (
         "machines (NCCL_DEBUG=INFO).",
     ),
     _row(
+        "end_gpu_shared",
+        "end.gpu_shared",
+        "two ranks on one GPU",
+        "Give every rank a GPU of its own: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
+        "init_process_group, and no more ranks per machine than it has GPUs (CUDA_VISIBLE_DEVICES, --nproc-per-node).",
+    ),
+    _row(
+        "end_port_in_use",
+        "end.port_in_use",
+        "port already in use",
+        "Another program has it, often an earlier run that still lives: end that one, or take another port "
+        "(torchrun --standalone, --master-port, MASTER_PORT).",
+    ),
+    _row(
+        "end_open_files",
+        "end.open_files",
+        "too many open files",
+        "Raise the limit (ulimit -n) or call torch.multiprocessing.set_sharing_strategy('file_system'). If it comes "
+        "after hours, look for files or sockets that are never closed.",
+    ),
+    _row(
         "end_shared_memory",
         "end.shared_memory",
         "shared memory too small",
