@@ -794,6 +794,8 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     assert not any("gpu_memory_mb" in row for row in other.rows("process"))
     wait_until(lambda: len(training.status.get("held_gpus", ())) == 2, "both GPUs to be the run's")
     assert "held_gpus" not in other.status
+    wait_until(lambda: len(training.status["ranks"]["0"].get("gpus", ())) == 2, "the GPUs of the rank")
+    assert "gpus" not in other.status["ranks"]["0"]
 
     fake_nvml.script(f"count = 2\ngpu.0.procs = C:{mine}:na:41")  # as on Windows
     wait_until(

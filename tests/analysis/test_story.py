@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
+
 from trainvitals.analysis.diagnosis import DETECTORS
-from trainvitals.analysis.findings import Finding
+from trainvitals.analysis.findings import Finding, Place
 from trainvitals.analysis.story import EXPLAINED_BY, link
 from trainvitals.conditions import Conditions, Severity
 
@@ -12,8 +16,8 @@ def finding(rule: str, severity: Severity = "warning", step: int | None = None, 
     return Finding(rule, severity, rule, (), "", subject=subject, step=step)
 
 
-def told(*findings: Finding) -> list[tuple[str, str | None]]:
-    return [(item.rule, item.cause) for item in link(findings)]
+def told(*findings: Finding, places: Mapping[str, Place] | None = None) -> list[tuple[str, str | None]]:
+    return [(item.rule, item.cause) for item in link(findings, places or {})]
 
 
 def test_the_cause_comes_first_and_what_follows_from_it_next() -> None:
@@ -45,6 +49,47 @@ def test_another_gpu_explains_nothing() -> None:
         ("gpu.hot", None),
     ]
     assert told(finding("gpu.throttle", subject="GPU 1"), finding("gpu.hot", subject="GPU 1"))[0] == ("gpu.hot", None)
+
+
+PLACES = {"rank 3": Place("node1", frozenset({"GPU 3"})), "rank 5": Place("node2", frozenset({"GPU 5"}))}
+
+
+@pytest.mark.parametrize(
+    ("effect", "cause", "elsewhere"),
+    [
+        ("straggler.rank", finding("gpu.throttle", subject="GPU 3"), True),
+        ("end.gpu_memory", finding("gpu.memory_full", subject="GPU 1, GPU 3")._replace(about=("GPU 1", "GPU 3")), True),
+        ("end.gpu_error", finding("gpu.error", subject="GPU 3"), True),
+        ("end.disk_full", finding("disk.full", subject="node1"), True),
+        ("end.hang", finding("gpu.error", subject="GPU 3"), False),
+    ],
+)
+def test_what_a_rank_ran_on_explains_what_became_of_it(effect: str, cause: Finding, elsewhere: bool) -> None:
+    """`elsewhere`: whether it explains nothing of a rank that ran on something else."""
+    for rank, places, linked in (("rank 3", PLACES, True), ("rank 5", PLACES, not elsewhere), ("rank 5", {}, True)):
+        found = link([finding(effect, "critical", 100, f"{rank}, node")._replace(about=(rank,)), cause], places)
+        assert {item.rule: item.cause for item in found}[effect] == (cause.rule if linked else None)
+
+
+def test_memory_that_another_rank_of_the_host_leaks_explains_a_kill() -> None:
+    kill = finding("end.host_memory", "critical", subject="rank 3")
+    leak = finding("host.memory_leak", subject="rank 4")
+    beside = PLACES | {"rank 4": Place("node1")}
+    assert told(kill, leak, places=beside) == [("host.memory_leak", None), ("end.host_memory", "host.memory_leak")]
+    assert ("end.host_memory", None) in told(kill, leak, places=PLACES | {"rank 4": Place("node2")})
+
+
+def test_a_slow_rank_explains_the_gpus_of_those_that_wait_for_it() -> None:
+    waiting = finding("gpu.low_use", subject="GPU 0, GPU 1")
+    assert told(waiting, finding("straggler.rank", subject="rank 3"), places=PLACES) == [
+        ("straggler.rank", None),
+        ("gpu.low_use", "straggler.rank"),
+    ]
+
+
+def test_one_of_several_hot_gpus_throttles() -> None:
+    hot = finding("gpu.hot", subject="GPU 0, GPU 1")._replace(about=("GPU 0", "GPU 1"))
+    assert told(finding("gpu.throttle", subject="GPU 0"), hot)[0] == ("gpu.hot", None)
 
 
 def test_the_worst_story_comes_first() -> None:

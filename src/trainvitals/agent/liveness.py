@@ -163,6 +163,8 @@ class WatchedRank:
         self.idle_when_stalled = math.inf
         """For how long it had done nothing when it was found to be stalled; of one that an earlier agent found, more
         than enough: it is stalled until it logs."""
+        self.gpus: tuple[str, ...] = known.gpus if known is not None else ()
+        """Those that it computed on when that was last known."""
         self.verdict: ExitVerdict | None = None
         self.said_goodbye = False
         self.gone_at: float | None = None
@@ -320,6 +322,7 @@ class WatchedRank:
             **_describe_phase(item.phase),
             step_seconds=progress.step_seconds,
             longest_pause=progress.longest_pause,
+            gpus=self.gpus,
             exit_code=self.verdict.exit_code if self.verdict else None,
             signal=self.verdict.signal if self.verdict else None,
             cause=self.verdict.cause if self.verdict else None,

@@ -206,6 +206,9 @@ class RunParts:
         hardware = self._context.machine.describe()
         self.holding.look(held, hardware, self.lines.gpus.values(), self.lines.processes.values())
         self._ranks.workers = self.holding.workers
+        for rank in self._ranks.training():
+            # Of one that is gone, or whose GPU is lost, the driver names no processes any more.
+            rank.gpus = tuple(sorted(self.holding.gpus_of(rank.participant))) or rank.gpus
 
     def write_losses(self) -> None:
         """What was lost and what was sealed meanwhile, as events."""

@@ -112,4 +112,4 @@ def diagnose(measured: Measurements, conditions: Conditions) -> Diagnosis:
             findings += found
         else:
             fine.append(detector.title_in(conditions))
-    return Diagnosis(link(findings), tuple(fine), tuple(gaps))
+    return Diagnosis(link(findings, measured.places), tuple(fine), tuple(gaps))

@@ -98,6 +98,7 @@ def detect_ending(measured: Measurements, conditions: Conditions) -> list[Findin
             (*_describe(ending), *said),
             row.advice,
             subject=", ".join(part for part in (_participant_of(ending), ending.host) if part),
+            about=(_participant_of(ending),) if _participant_of(ending) else (),
             step=ending.step,
             time=ending.time,
             values=values,

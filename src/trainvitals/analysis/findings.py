@@ -35,6 +35,14 @@ class Curve(NamedTuple):
         return self if keep.all() else Curve(self.x[keep], self.y[keep])
 
 
+class Place(NamedTuple):
+    """Where a participant ran, as far as is known."""
+
+    host: str = ""
+    gpus: frozenset[str] = frozenset()
+    """Titles of those that it computed on."""
+
+
 class Finding(NamedTuple):
     """One thing that was found. `step` or `time` (seconds since 1970) is where it began, if known."""
 
@@ -56,6 +64,17 @@ class Finding(NamedTuple):
     """The rule of the finding that explains it."""
     values: Mapping[str, Real] = {}
     """The numbers of the evidence, for programs."""
+    about: tuple[str, ...] = ()
+    """The titles of all that it is about, where `subject` is not just one: of many it names a few. Not for views."""
+
+    @property
+    def titles(self) -> frozenset[str]:
+        """Of the GPUs, hosts or participants that it is about; empty for the whole run."""
+        return frozenset(self.about or ((self.subject,) if self.subject else ()))
+
+
+SHOWN = tuple(name for name in Finding._fields if name != "about")
+"""What views and files have of a finding."""
 
 
 class NotJudged(Exception):
@@ -87,6 +106,10 @@ class Device:
     """Of a GPU, as its driver names it."""
     index: str = ""
     """Of a GPU, the number under which its driver's tools know it."""
+    host: str = ""
+    """Of a GPU, where it is."""
+    key: str = ""
+    """Of a GPU, who it is on its host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +165,10 @@ class Measurements:
     """Steps at which something was done besides training: checkpoints, evaluations, by what it was."""
     from_step: int | None = None
     """The first step that is looked at, of a run too long for all; else None."""
+    rank_phases: Mapping[Participant, Mapping[str, float]] = field(default_factory=dict)
+    """Of those whose own work is known by its phases, the median seconds of each."""
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where each participant ran, by its title."""
 
     def need(self, name: str, points: int = 1) -> Curve:
         """A training curve with at least that many finite values; raises NotJudged."""

@@ -71,6 +71,7 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
             ),
             advice,
             subject=name_devices(chosen),
+            about=tuple(gpu.title for gpu in chosen),
             values={"p5": float(bottom), "p50": float(middle), "p95": float(top)},
         )
     ]
@@ -355,6 +356,7 @@ def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:
             (*evidence[:4], *mark_simulated(hot)),
             conditions["gpu_temperature_high"].advise(hot[0].index if len(hot) == 1 else ""),
             subject=name_devices(hot),
+            about=tuple(gpu.title for gpu in hot),
             values={"hottest": max(peaks)},
         )
     ]

@@ -117,6 +117,7 @@ def detect_device_full(measured: Measurements, conditions: Conditions) -> list[F
                 (f"peak {max(peak for _, peak in full):.1f} %", *mark_simulated(gpus)),
                 conditions["gpu_memory_high"].advice,
                 subject=name_devices(gpus),
+                about=tuple(gpu.title for gpu in gpus),
                 values={"peak_percent": max(peak for _, peak in full)},
             )
         )

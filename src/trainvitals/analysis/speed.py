@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.episodes import find_shifts, stride_of
-from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged, Place
 from trainvitals.analysis.robust import blocks, scale_of
 from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
@@ -45,6 +45,8 @@ NO_CHANCE = 12.0
 """Minus the logarithm of a probability: of the thousand periods that are tried, none is found by chance."""
 REGULAR = 0.3
 """Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
+MOSTLY = 0.6
+"""Share of the lost time that a single phase must have to be named."""
 START = 10
 """Steps at the beginning that are always slow: compilation, caches, the first batches."""
 
@@ -237,7 +239,7 @@ def _slow_phase(measured: Measurements, x: Floats, slow: Places) -> list[str]:
     if not lost or not np.isfinite(lost):
         return []
     title, seconds = max(extra.items(), key=lambda item: item[1])
-    return [f"{percent(seconds / lost)} of what they take longer is {title}"] if seconds > 0.6 * lost else []
+    return [f"{percent(seconds / lost)} of what they take longer is {title}"] if seconds > MOSTLY * lost else []
 
 
 def find_periods(places: Floats, span: float = 1.0) -> list[float]:
@@ -348,7 +350,7 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
     judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= FEWEST_SHARED]
     if not judged:
         raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
-    found = [finding for ranks, shared in judged for finding in _compare_ranks(ranks, shared, conditions)]
+    found = [finding for ranks, shared in judged for finding in _compare_ranks(measured, ranks, shared, conditions)]
     return found or [finding for ranks, shared in judged for finding in _find_skew(ranks, shared, conditions)]
 
 
@@ -360,7 +362,9 @@ def _shared_steps(curves: Iterable[Curve]) -> Floats:
     return (later if len(later) >= FEWEST_SHARED else shared[2:])[-5000:]
 
 
-def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:
+def _compare_ranks(
+    measured: Measurements, ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions
+) -> list[Finding]:
     factor = conditions.thresholds["straggler_factor"]
     compared = "the other rank" if len(ranks) == 2 else f"the median of {len(ranks)} ranks"
     table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
@@ -397,6 +401,8 @@ def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, condition
                     f"{len(shared):,} steps, first at step {int(shared[int(slow.argmax())]):,}",
                     f"the other ranks wait about {seconds_of(cost)} per step"
                     + ("; less recently" if usually and not slow[-max(len(slow) // 10, 5) :].mean() >= 0.5 else ""),
+                    *(_slowest_phase(measured.rank_phases, participant, ranks) if usually else ()),
+                    *_describe_place(measured.places.get(title, Place())),
                 ),
                 conditions["straggler"].advice,
                 subject=title,
@@ -407,6 +413,29 @@ def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, condition
             )
         )
     return found
+
+
+def _slowest_phase(
+    phases: Mapping[Participant, Mapping[str, float]], slow: Participant, ranks: Iterable[Participant]
+) -> list[str]:
+    """The phase in which most of the time is lost that a rank takes longer than the others."""
+    others = [phases[who] for who in ranks if who != slow and who in phases]
+    extra = {
+        phase: seconds - float(np.median([other[phase] for other in others if phase in other]))
+        for phase, seconds in phases.get(slow, {}).items()
+        if any(phase in other for other in others)
+    }
+    lost = sum(max(seconds, 0.0) for seconds in extra.values())
+    if not lost:
+        return []
+    phase, seconds = max(extra.items(), key=lambda item: item[1])
+    share = seconds / lost
+    return [f"{percent(share)} of what it takes longer is {PHASES[phase]}"] if share > MOSTLY else []
+
+
+def _describe_place(place: Place) -> list[str]:
+    where = ", ".join(sorted(place.gpus)) or place.host
+    return [f"it ran on {where}"] if where else []
 
 
 def _find_skew(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:

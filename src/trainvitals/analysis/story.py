@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from trainvitals.analysis.findings import ORDER, Finding
+from trainvitals.analysis.findings import ORDER, Finding, Place
+from trainvitals.conditions.catalogue import ROWS
 
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.throttle": ("gpu.hot",),
@@ -50,15 +51,19 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "loss.nonfinite": ("lr.jump", "amp.scale_collapse", "lr.too_high", "grad.explode", "loss.divergence"),
 }
 """What each follows from, the likeliest first."""
+STOPS_ALL = frozenset({"end.hang", "end.collective_timeout", "end.peer_lost"})
+"""Those in which one rank, and whatever it ran on, takes all others with it: any of them may be named."""
+KINDS = {rule: row.subject for row in ROWS for rule in row.findings}
+"""What each is about."""
 SLACK = 100
 """Steps by which a cause may be noticed after what it explains."""
 
 
-def link(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def link(findings: Iterable[Finding], places: Mapping[str, Place] = {}) -> tuple[Finding, ...]:
     """The same findings, each with the rule of the one that explains it: a cause, what follows from it, the next; the
-    worst first, and of equally bad ones first what is not over."""
+    worst first, and of equally bad ones first what is not over. `places` tell where each participant ran."""
     found = list(findings)
-    linked = [finding._replace(cause=_explain(finding, found)) for finding in found]
+    linked = [finding._replace(cause=_explain(finding, found, places)) for finding in found]
     roots = [finding for finding in linked if finding.cause is None]
     stories = [[root, *_following(root.rule, linked)] for root in roots]
     stories.sort(key=lambda story: min((ORDER.index(item.severity), item.until is not None) for item in story))
@@ -68,20 +73,40 @@ def link(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(ordered)
 
 
-def _explain(finding: Finding, found: Sequence[Finding]) -> str | None:
+def _explain(finding: Finding, found: Sequence[Finding], places: Mapping[str, Place]) -> str | None:
     for rule in EXPLAINED_BY.get(finding.rule, ()):
-        if any(other.rule == rule and _may_explain(other, finding) for other in found):
+        if any(other.rule == rule and _may_explain(other, finding, places) for other in found):
             return rule
     return None
 
 
-def _may_explain(cause: Finding, effect: Finding) -> bool:
+def _may_explain(cause: Finding, effect: Finding, places: Mapping[str, Place]) -> bool:
     """A cause comes first, and is about the same thing."""
     if cause.step is not None and effect.step is not None and cause.step > effect.step + SLACK:
         return False
     if cause.until is not None and effect.step is not None and cause.until < effect.step - SLACK:
         return False
-    return not (cause.subject and effect.subject) or cause.subject == effect.subject
+    return not (cause.titles and effect.titles) or effect.rule in STOPS_ALL or _may_meet(cause, effect, places)
+
+
+def _may_meet(cause: Finding, effect: Finding, places: Mapping[str, Place]) -> bool:
+    """Whether the cause is about what the effect is about, or where that runs, as far as this is known."""
+    kind, other = KINDS[cause.rule], KINDS[effect.rule]
+    if kind == other:
+        return not cause.titles.isdisjoint(effect.titles)
+    if kind == "rank" and other == "gpu":
+        return True  # the others wait for a rank that is slow, on their own GPUs
+    ran = [places[title] for title in effect.titles if title in places]
+    if kind == "gpu":
+        return _share(cause.titles, (gpu for place in ran for gpu in place.gpus))
+    hosts = cause.titles if kind == "host" else {places[title].host for title in cause.titles if title in places}
+    return not any(hosts) or _share(hosts, (place.host for place in ran if place.host))
+
+
+def _share(some: Iterable[str], known: Iterable[str]) -> bool:
+    """Whether one is among the others, or these are not known."""
+    others = frozenset(known)
+    return not others or not others.isdisjoint(some)
 
 
 def _following(rule: str, found: Sequence[Finding]) -> list[Finding]:

@@ -76,6 +76,31 @@ def test_ranks_are_compared_by_their_own_work(folder: Path) -> None:
     assert straggler["subject"] == "rank 1"
 
 
+def test_a_slow_rank_is_explained_by_the_gpu_it_ran_on(folder: Path) -> None:
+    for rank in range(3):
+        slow = 0.3 if rank == 1 else 0.1
+        rows = [{"step": step, "batch_time": 0.5, "data_time": 0.01, "forward_time": slow} for step in range(100)]
+        write(folder, "training", rows, rank=rank)
+    sampled = [
+        {"host": "node", "gpu_index": index, "gpu_uuid": f"GPU-{index}", "throttle_thermal_seconds": second / 2 * hot}
+        for second in range(100)
+        for index, hot in enumerate((False, False, True))
+    ]
+    write(folder, "gpu", sampled, each=1 / 3)
+
+    def find_straggler(held: Sequence[int]) -> dict[str, Any]:
+        status = {"host": "node", "ranks": {str(rank): {"gpus": [f"GPU-{gpu}"]} for rank, gpu in enumerate(held)}}
+        run_folder.write_status(folder, Status.parse(status), "node")
+        found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+        (straggler,) = [item for item in found["findings"] if item["rule"] == "straggler.rank"]
+        return straggler
+
+    straggler = find_straggler([0, 2, 1])
+    assert straggler["cause"] == "gpu.throttle"
+    assert straggler["evidence"][-2:] == ["100 % of what it takes longer is the forward pass", "it ran on GPU 2"]
+    assert find_straggler([0, 1, 2])["cause"] is None
+
+
 @pytest.mark.parametrize("names", [("step_time",), ("train/step_time", "forward_time")])
 def test_ranks_are_compared_whatever_their_times_are_called(folder: Path, names: Sequence[str]) -> None:
     for rank in range(3):

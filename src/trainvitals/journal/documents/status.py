@@ -42,6 +42,8 @@ class RankStatus(Caused):
     phase_since: str | None = entry(text, None)
     step_seconds: float | None = entry(finite, None)
     longest_pause: float | None = entry(finite, None)
+    gpus: tuple[str, ...] = entry(texts, ())
+    """Those that it computed on when that was last known, as `gpu_key` names them."""
     exit_code: int | None = entry(whole, None)
     signal: str | None = entry(text, None)
     oom_kills: Mapping[str, Any] | None = entry(mapping, None)

@@ -12,14 +12,14 @@ import numpy as np
 
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements
+from trainvitals.analysis.findings import INTERVALS, SHOWN, Curve, Device, Floats, Measurements, Place
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.findings import FindingsFile
-from trainvitals.journal.identity import Participant
+from trainvitals.journal.identity import Participant, gpu_key
 from trainvitals.settings import Settings
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.endings import read_ending
@@ -122,13 +122,17 @@ class TrainingCurves:
 def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurements:
     """What the detectors look at; the training curves are read when they ask."""
     training = TrainingCurves(reader)
+    gpus = _read_devices(reader, "gpu", _GPU)
+    rank_steps, rank_phases = _read_ranks(reader)
     return Measurements(
         training=training,
         from_step=training.start,
-        rank_steps=_read_ranks(reader),
+        rank_steps=rank_steps,
+        rank_phases=rank_phases,
+        places=_read_places(reader, gpus),
         rank_weights=_read_weights(reader),
         moments=_read_moments(reader),
-        gpus=_read_devices(reader, "gpu", _GPU),
+        gpus=gpus,
         hosts=_read_devices(reader, "system", _HOST),
         processes=_read_devices(reader, "process", _PROCESS),
         is_live=reader.info.is_live,
@@ -156,6 +160,8 @@ def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Devi
             bool(series.labels.get("simulated")),
             str(series.labels.get("gpu_name") or ""),
             str(series.labels.get("gpu_index", "")),
+            str(series.labels.get("host", "")),
+            gpu_key(series.labels),
         )
         for series, curves in found.values()
     ]
@@ -173,17 +179,29 @@ def _title(table: str, series: Series, many_hosts: bool) -> str:
     return f"{host} {title}" if many_hosts else title
 
 
-def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
-    """Each participant's own work before it waits for the others, as far as the phases show it; else its step time."""
+def _read_places(reader: Reader, gpus: Sequence[Device]) -> dict[str, Place]:
+    """Where each participant ran, by its title."""
+    return {
+        participant.title: Place(
+            status.host, frozenset(gpu.title for gpu in gpus if gpu.key in rank.gpus and gpu.host in ("", status.host))
+        )
+        for status in reader.statuses()
+        for participant, rank in status.participants().items()
+    }
+
+
+def _read_ranks(reader: Reader) -> tuple[dict[Participant, Curve], dict[Participant, dict[str, float]]]:
+    """Each participant's own work before it waits for the others, as far as the phases show it, with the median of
+    each phase; else its step time."""
     names = reader.names()
     step = catalog.find_spelling("training", "batch_time", names)
     last = [series.x[-1] for series in reader.series([step], max_points=4) if len(series.x)] if step else []
     if step is None or len(last) < 2:
-        return {}
+        return {}, {}
     start = float(min(last)) - RANK_STEPS
-    phases = [catalog.find_spelling("training", name, names) for name in _OWN_WORK]
+    phases = {logged: name for name in _OWN_WORK if (logged := catalog.find_spelling("training", name, names))}
     found: dict[Participant, dict[str, Curve]] = {}
-    for series in reader.series([name for name in phases if name] or [step], start=start):
+    for series in reader.series([*phases] or [step], start=start):
         found.setdefault(series.participant, {})[series.name] = Curve(series.x, series.y)
     sums = {}
     for participant, curves in found.items():
@@ -192,7 +210,12 @@ def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
             x = np.intersect1d(x, curve.x)
         # A step that was logged twice counts once: the places of intersect1d are of the first.
         sums[participant] = Curve(x, np.sum([c.y[np.searchsorted(c.x, x)] for c in curves.values()], axis=0))
-    return sums
+    medians = {
+        participant: {phases[name]: float(np.median(y)) for name, c in curves.items() if len(y := c.finite().y)}
+        for participant, curves in found.items()
+        if phases
+    }
+    return sums, medians
 
 
 def _read_weights(reader: Reader) -> dict[str, dict[Participant, Curve]]:
@@ -257,7 +280,11 @@ def describe_findings(found: Diagnosis) -> FindingsJson:
     """A diagnosis as plain values."""
     return {
         "findings": [
-            {**finding._asdict(), "evidence": list(finding.evidence), "values": dict(finding.values)}
+            {
+                **{name: getattr(finding, name) for name in SHOWN},
+                "evidence": list(finding.evidence),
+                "values": dict(finding.values),
+            }
             for finding in found.findings
         ],
         "fine": list(found.fine),
@@ -278,8 +305,7 @@ def find_kept(reader: Reader, judged_by: Mapping[str, Any]) -> FindingsJson | No
         return None
     return {
         "findings": [
-            {**{name: getattr(row, name) for name in Finding._fields}, "evidence": list(row.evidence)}
-            for row in kept.findings
+            {**{name: getattr(row, name) for name in SHOWN}, "evidence": list(row.evidence)} for row in kept.findings
         ],
         "fine": list(kept.fine),
         "not_judged": [{name: getattr(gap, name) for name in Gap._fields} for gap in kept.not_judged],
