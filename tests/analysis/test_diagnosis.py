@@ -405,6 +405,25 @@ def test_memory_that_tensors_never_give_back() -> None:
     values = training()["memory_allocated_mb"].y + np.arange(STEPS) * 2.0
     found = find(with_curves(memory_allocated_mb=by_step(values)), "gpu.memory_leak")
     assert found.values["mb_per_1000_steps"] == pytest.approx(2000, rel=0.1)
+    assert found.step is not None and found.step <= 150
+
+
+@pytest.mark.parametrize("since", [1000, 2000])
+def test_memory_that_is_leaked_from_some_step_on_is_dated_and_forecast(since: int) -> None:
+    random = np.random.default_rng(since)
+    values = 40_000 + 20 * random.normal(size=STEPS) + np.clip(np.arange(STEPS) - since, 0, None) * 4.0
+    found = find(with_curves(memory_allocated_mb=by_step(values)), "gpu.memory_leak")
+    assert found.step == pytest.approx(since, abs=60) and found.step < (found.named_at or 0) < STEPS - 1
+    assert found.values["mb_per_1000_steps"] == pytest.approx(4000, rel=0.1)
+    assert found.values["steps_left"] == pytest.approx((81_920 - values[-1]) / 4, rel=0.1)
+    assert "at this rate the GPU's 80 GB are full" in found.evidence[-1]
+
+
+@pytest.mark.parametrize("at", [700, 1500, 2600])
+def test_a_buffer_that_is_made_later_is_no_leak(at: int) -> None:
+    values = training()["memory_allocated_mb"].y + 4000.0 * (np.arange(STEPS) > at)
+    found = diagnose(with_curves(memory_allocated_mb=by_step(values)), CONDITIONS)
+    assert "gpu.memory_leak" not in rules(found)
 
 
 def test_fragmented_memory() -> None:

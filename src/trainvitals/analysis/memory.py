@@ -4,47 +4,101 @@ Tested in tests/analysis/test_diagnosis.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.hardware import mark_simulated, name_devices
-from trainvitals.analysis.robust import rises, slope_of
-from trainvitals.analysis.wording import percent, show, span
+from trainvitals.analysis.robust import holding_since, rises, scale_of, slope_of
+from trainvitals.analysis.speed import START
+from trainvitals.analysis.wording import growth, percent, show, span
 from trainvitals.conditions import Conditions
 
 CERTAIN = 0.01
+FEWEST_HELD = 100
+PIECES = 40
+FEWEST_RISING = 6
+"""Pieces of a run, of `PIECES`, in which memory must rise."""
 LONG = 600.0
 """Seconds of samples before growth is judged: start-up grows too."""
 
 
+class _Leak(NamedTuple):
+    """Growth that does not end."""
+
+    since: float
+    """The step from which on it grew."""
+    before: float
+    now: float
+    per_step: float
+
+
 def detect_device_leak(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """What tensors hold after a step grows with the steps."""
-    held = measured.need("memory_allocated_mb", 100).finite()
-    start = len(held.y) // 5
-    x, y = _floors(held.x[start:], held.y[start:], 40)
-    growth = y[-1] - y[0]
-    least = conditions.thresholds["gpu_leak_percent"] / 100 * max(y[0], 1.0)
-    if growth < least or rises(x, y) > CERTAIN:
+    held = measured.need("memory_allocated_mb", FEWEST_HELD).finite()
+    least = conditions.thresholds["gpu_leak_percent"] / 100
+    leak = _find_leak(held.x, held.y, least)
+    if leak is None:
         return []
-    per_thousand = slope_of(x, y) * 1000
-    if per_thousand <= 0:
-        return []
+    per_thousand = leak.per_step * 1000
+    evidence = [
+        f"floor of memory_allocated_mb: {show(leak.before)} MB to {show(leak.now)} MB "
+        f"({growth(leak.before, leak.now)})",
+        f"about {show(per_thousand)} MB per 1,000 steps",
+    ]
+    values = {"mb_per_1000_steps": per_thousand}
+    totals = _last_values(measured.gpus, "memory_total_mb")
+    if totals:
+        left = max((min(totals) - float(held.y[-1])) / leak.per_step, 0.0)
+        times = measured.training.get("batch_time")
+        usual = float(np.median(times.finite().y[-200:])) if times is not None and len(times.finite().y) else None
+        values["steps_left"] = left
+        evidence.append(
+            f"at this rate the GPU's {show(min(totals) / 1024)} GB are full {show(round(left))} steps after the last"
+            + (f", in {span(left * usual)}" if usual is not None else "")
+        )
     return [
         Finding(
             "gpu.memory_leak",
             "warning",
-            "GPU memory held by tensors grows with every step",
-            (
-                f"floor of memory_allocated_mb: {show(y[0])} MB to {show(y[-1])} MB "
-                f"(+{percent(growth / max(y[0], 1.0))})",
-                f"about {show(per_thousand)} MB per 1,000 steps",
-            ),
+            f"GPU memory held by tensors grows with every step since about step {int(leak.since):,}",
+            tuple(evidence),
             conditions["gpu_memory_leak"].advice,
-            step=int(held.x[start]),
-            values={"mb_per_1000_steps": per_thousand},
+            step=int(leak.since),
+            named_at=holding_since(
+                held.x,
+                float(held.x[FEWEST_HELD - 1] - held.x[0]),
+                lambda count: _find_leak(held.x[:count], held.y[:count], least) is not None,
+            ),
+            values=values,
         )
     ]
+
+
+def _find_leak(x: Floats, y: Floats, least: float) -> _Leak | None:
+    """Growth by this share of what was held before, step by step until the end. Start-up grows too."""
+    start = len(y) // 5
+    places, floors = _floors(x[start:], y[start:], PIECES)
+    before = float(floors[:3].min())
+    grown = float(floors[-1]) - before
+    if grown < least * max(before, 1.0) or rises(places, floors) > CERTAIN:
+        return None
+    # The last floor that it came back to, or nearly: what lies below it to the end is noise or level.
+    low = np.minimum.accumulate(floors[::-1])[::-1]
+    slack = max(3 * scale_of(np.diff(floors)), 0.05 * grown)
+    last = int(np.flatnonzero(low <= before + slack)[-1])
+    if len(floors) - last < FEWEST_RISING:
+        return None
+    per_step = slope_of(places[last:], floors[last:])
+    # A single step up, after which it stays, is a larger buffer.
+    if per_step * (places[-1] - places[last]) < grown / 2:
+        return None
+    # Where the trend leaves the level; of one that grew all the time, that of the first steps after start-up.
+    level = float(y[START:start].min()) if last < 3 and start > START else before
+    trend = float(np.median(floors[last:] - per_step * places[last:]))
+    crossing = min(max((level - trend) / per_step, float(x[0])), float(places[-1]))
+    return _Leak(crossing, before, float(floors[-1]), per_step)
 
 
 def _floors(x: Floats, y: Floats, count: int) -> tuple[Floats, Floats]:
