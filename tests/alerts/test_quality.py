@@ -186,6 +186,7 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     ),
     "straggler": ("one of four ranks 1.6 x", None),  # type: ignore[dict-item]
     "data_bound": ("half of the step", training(120, data_time=0.1)),
+    "transfer_bound": ("half of the step", training(120, transfer_time=0.1)),
     "training_stalled": (
         "no step for 2 min",
         set_values("run", 120, state="stalled", cause="the main thread is in write()", seconds_since_step=61.0),

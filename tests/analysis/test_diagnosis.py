@@ -33,10 +33,11 @@ from trainings import (
 )
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Measurements
+from trainvitals.analysis.findings import INTERVALS, Curve, Measurements, Place, RunEnding
 from trainvitals.analysis.prices import Prices
 from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
+from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.identity import TRAINER, Participant
 
 LOSS = training()["loss"].y
@@ -399,6 +400,55 @@ def test_errors_count_from_the_start_of_the_run() -> None:
     errors[600:] = 5.0
     found = find(healthy(gpus=[gpu(ecc_uncorrected_total=errors)]), "gpu.error")
     assert "+2" in found.evidence[0] and "10 min" in found.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("states", "severity", "title"),
+    [
+        ([(0, "ok"), (900, "lost")], "critical", "GPU 1 is lost"),
+        ([(0, "lost")], "critical", "GPU 1 is lost"),
+        ([(0, "ok"), (300, "unresponsive"), (900, "lost")], "critical", "GPU 1 is lost"),
+        ([(0, "ok"), (900, "reset required")], "critical", "GPU 1 needs a reset"),
+        ([(0, "ok"), (900, "unresponsive")], "critical", "GPU 1 does not respond"),
+        ([(0, "ok"), (600, "lost"), (900, "ok")], "warning", "GPU 1 was lost for 5.0 min"),
+        ([(0, "ok"), (600, "unresponsive"), (630, "ok")], "warning", "GPU 1 did not respond for 30 s"),
+        ([(0, "ok"), (600, "unresponsive"), (603, "ok")], None, ""),
+        ([(0, "ok"), (600, "asleep")], None, ""),
+    ],
+)
+def test_a_gpu_that_its_driver_lost(states: list[tuple[float, str]], severity: str | None, title: str) -> None:
+    lost = replace(gpu(1), states=[(trainings.START + at, word) for at, word in states])
+    measured = healthy(gpus=[gpu(0), lost], places={f"rank {n}": Place("", frozenset({f"GPU {n}"})) for n in (0, 1)})
+    if severity is None:
+        assert "gpu.lost" not in rules(diagnose(measured, CONDITIONS))
+        return
+    found = find(measured, "gpu.lost")
+    assert (found.severity, found.title, found.subject) == (severity, title, "GPU 1")
+    assert "used by rank 1" in found.evidence and found.advice
+
+
+def test_a_lost_gpu_explains_the_hang_of_the_run_and_its_xid_the_loss() -> None:
+    errors = np.zeros(SECONDS)
+    errors[900:] = 1.0
+    lost = replace(
+        gpu(1, xid_errors_total=errors, xid_last=79 * errors),
+        states=[(trainings.START, "ok"), (trainings.START + 901, "lost")],
+    )
+    stall = Cause(kind=STALLED, seconds=50.0, rank=0)
+    measured = healthy(gpus=[gpu(0), lost], ending=RunEnding("hung", stall, stall=stall, world_size=2))
+    story = [(item.rule, item.cause) for item in diagnose(measured, CONDITIONS).findings[:3]]
+    assert story == [("gpu.error", None), ("gpu.lost", "gpu.error"), ("end.hang", "gpu.lost")]
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.5, "warning"), (0.2, "info"), (0.05, None)])
+def test_a_step_that_waits_for_its_batch_to_get_to_the_gpu(share: float, severity: str | None) -> None:
+    copy = by_step(STEP_TIME * share / (1 - share))
+    measured = with_curves(transfer_time=copy, batch_time=by_step(STEP_TIME + copy.y))
+    if severity is None:
+        assert "transfer.bound" not in rules(diagnose(measured, CONDITIONS))
+        return
+    found = find(measured, "transfer.bound")
+    assert found.severity == severity and found.values["share"] == pytest.approx(share, abs=0.02)
 
 
 def test_memory_that_tensors_never_give_back() -> None:

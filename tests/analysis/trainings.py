@@ -46,6 +46,7 @@ def training(seed: int = 0, noise: float = 0.03, steps: int = STEPS) -> dict[str
     loss = (1.8 + 6.0 * (step + 30.0) ** -0.3) * np.exp(noise * random.standard_t(5, steps))
     parts = {
         "data_time": 0.002 + np.abs(random.normal(0, 0.0005, steps)),
+        "transfer_time": np.full(steps, 0.002),
         "forward_time": 0.06 + np.abs(random.normal(0, 0.003, steps)),
         "backward_time": 0.11 + np.abs(random.normal(0, 0.005, steps)),
         "optimizer_time": np.full(steps, 0.01),
@@ -85,7 +86,8 @@ def gpu(index: int = 0, seed: int = 0, simulated: bool = False, **changed: Float
         "xid_errors_total": np.zeros(SECONDS),
         **changed,
     }
-    return Device(f"GPU {index}", {name: by_time(y) for name, y in values.items()}, simulated)
+    curves = {name: by_time(y) for name, y in values.items()}
+    return Device(f"GPU {index}", curves, simulated, states=[(START, "ok")])
 
 
 def host(seed: int = 0, **changed: Floats) -> Device:

@@ -110,6 +110,8 @@ class Device:
     """Of a GPU, where it is."""
     key: str = ""
     """Of a GPU, who it is on its host."""
+    states: Sequence[tuple[float, str]] = ()
+    """Of a GPU, what its driver says of it, and since when: `ok`, `lost`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from trainvitals.conditions.xids import find_xid
 SAMPLES = 60
 BUSY = 50.0
 """Percent of utilization below which GPUs wait for something."""
+LONG_SILENCE = 10.0
+"""Seconds; a driver that is busy may answer late."""
 HOT_SHARE = 0.1
 """Of the samples; a short peak is not worth a finding."""
 
@@ -29,6 +31,12 @@ def name_devices(devices: Sequence[Device]) -> str:
 def mark_simulated(devices: Sequence[Device]) -> tuple[str, ...]:
     """A line of evidence if the devices are simulated."""
     return ("simulated: not a real GPU",) if any(device.simulated for device in devices) else ()
+
+
+def name_users(measured: Measurements, gpu: Device) -> tuple[str, ...]:
+    """A line of evidence with the participants that computed on it, where there are several."""
+    users = [title for title, place in measured.places.items() if gpu.title in place.gpus]
+    return (f"used by {', '.join(users)}",) if users and len(measured.places) > 1 else ()
 
 
 def steady(curve: Curve) -> Curve:
@@ -80,18 +88,21 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
 def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:
     """Why the GPUs wait, as far as the other measurements show, and what to do."""
     limits = conditions.thresholds
-    try:
-        share, _, _ = share_of_step(measured, "data_time")
-        if share > limits["data_share_notable_percent"] / 100:
-            return f"waiting for data ({percent(share)} of the step time)", conditions["data_bound"].advice
-        share, _, _ = share_of_step(measured, "other_time")
-        if share > limits["other_work_percent"] / 100:
-            return (
-                f"work between steps, such as logging, evaluation and checkpoints ({percent(share)} of the time)",
-                conditions["other_work"].advice,
-            )
-    except NotJudged:
-        pass  # the phases are unknown: the host may show it
+    for phase, threshold, explanation, condition in (
+        ("data_time", "data_share_notable_percent", "waiting for data", "data_bound"),
+        ("transfer_time", "transfer_share_notable_percent", "getting the batch to the GPU", "transfer_bound"),
+        (
+            *("other_time", "other_work_percent"),
+            "work between steps, such as logging, evaluation and checkpoints",
+            "other_work",
+        ),
+    ):
+        try:
+            share, _, _ = share_of_step(measured, phase)
+        except NotJudged:
+            continue  # if all are unknown, the host may show it
+        if share > limits[threshold] / 100:
+            return f"{explanation} ({percent(share)} of the step time)", conditions[condition].advice
     for name, threshold, explanation, condition in (
         ("cpu_iowait_percent", "io_wait_percent", "the host waits for storage", "io_bound"),
         ("pressure_io_percent", "io_pressure_percent", "the host waits for storage", "io_bound"),
@@ -235,7 +246,7 @@ def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Fi
                 "gpu.throttle",
                 "critical" if share > limits["gpu_throttled_critical_percent"] / 100 else "warning",
                 f"{gpu.title} is throttling",
-                (*evidence, *mark_simulated([gpu])),
+                (*evidence, *name_users(measured, gpu), *mark_simulated([gpu])),
                 conditions[condition].advice,
                 subject=gpu.title,
                 values={"share": share},
@@ -307,6 +318,7 @@ def detect_errors(measured: Measurements, conditions: Conditions) -> list[Findin
                         f"{name}: {'set' if flag else '+' + show(count)}, "
                         f"first {span(first - curve.x[0])} after the start",
                         *(meant if len(meant) > 1 else ()),
+                        *name_users(measured, gpu),
                         *mark_simulated([gpu]),
                     ),
                     conditions[condition].advise(gpu.index) if worst is None else worst.advise(gpu.index or "INDEX"),
@@ -315,6 +327,46 @@ def detect_errors(measured: Measurements, conditions: Conditions) -> list[Findin
                     values={name: count},
                 )
             )
+    return found
+
+
+_LOST = {
+    "lost": ("gpu_lost", "is lost", "was lost"),
+    "reset required": ("gpu_lost", "needs a reset", "needed a reset"),
+    "unresponsive": ("gpu_hung", "does not respond", "did not respond"),
+}
+"""State -> the condition that it means, and how it is said."""
+
+
+def detect_lost(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """GPUs that their driver lost, or that do not answer it any more."""
+    gpus = [gpu for gpu in measured.gpus if gpu.states]
+    if not gpus:
+        raise NotJudged("GPU samples of 'state'" if measured.gpus else "GPU samples (none found)")
+    found = []
+    for gpu in gpus:
+        times = [at for at, _ in gpu.states]
+        last = max((float(curve.x[-1]) for curve in gpu.curves.values() if len(curve.x)), default=times[-1])
+        ends = [*times[1:], max(last, times[-1])]
+        gone = [(at, word, end - at) for (at, word), end in zip(gpu.states, ends, strict=True) if word in _LOST]
+        lasts = gpu.states[-1][1] in _LOST
+        seconds = sum(length for _, _, length in gone)
+        if not gone or (not lasts and seconds < LONG_SILENCE and all(word == "unresponsive" for _, word, _ in gone)):
+            continue
+        first, word, _ = next((item for item in gone if _LOST[item[1]][0] == "gpu_lost"), gone[0])
+        condition, now, before = _LOST[gpu.states[-1][1] if lasts else word]
+        began = f"first {span(first - times[0])} after its first sample" if first > times[0] else "from the start"
+        found.append(
+            Finding(
+                "gpu.lost",
+                conditions[condition].severity if lasts else "warning",
+                f"{gpu.title} {now}" if lasts else f"{gpu.title} {before} for {span(seconds)}",
+                (began, *name_users(measured, gpu), *mark_simulated([gpu])),
+                conditions[condition].advise(gpu.index),
+                subject=gpu.title,
+                time=first,
+            )
+        )
     return found
 
 

@@ -103,6 +103,26 @@ def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Fi
     ]
 
 
+def detect_transfer_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Steps that wait for their batch to get to the GPU."""
+    share, wait, step = share_of_step(measured, "transfer_time")
+    if share <= conditions.thresholds["transfer_share_notable_percent"] / 100:
+        return []
+    return [
+        Finding(
+            "transfer.bound",
+            "warning" if share > conditions.thresholds["transfer_share_percent"] / 100 else "info",
+            f"{percent(share)} of step time is spent getting the batch to the GPU",
+            (
+                f"median {seconds_of(wait)} of a {seconds_of(step)} step between the batch and the forward pass",
+                f"without it, training would be up to {1 / max(1 - share, 0.001):.2f} times as fast",
+            ),
+            conditions["transfer_bound"].advice,
+            values={"share": share, "transfer_seconds": wait, "step_seconds": step},
+        )
+    ]
+
+
 def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Logging, evaluation and checkpoints between the steps."""
     share, _, step = share_of_step(measured, "other_time")

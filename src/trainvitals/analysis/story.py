@@ -9,6 +9,7 @@ from trainvitals.conditions.catalogue import ROWS
 
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.throttle": ("gpu.hot",),
+    "gpu.lost": ("gpu.error",),
     "step.other": ("cpu.contended", "step.periodic"),
     "step.outlier": ("cpu.contended",),
     "cpu.bound": ("cpu.contended",),
@@ -17,6 +18,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.low_use": (
         "cpu.contended",
         "data.bound",
+        "transfer.bound",
         "cpu.bound",
         "io.bound",
         "straggler.rank",
@@ -24,7 +26,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
         "step.other",
         "data.unseen",
     ),
-    "gpu.waste": ("gpu.low_use", "data.bound"),
+    "gpu.waste": ("gpu.low_use", "data.bound", "transfer.bound", "gpu.lost"),
     "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak", "cpu.contended"),
     "straggler.rank": ("gpu.throttle", "gpu.error"),
     "gpu.memory_full": ("gpu.memory_leak", "gpu.fragmentation"),
@@ -43,10 +45,11 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "end.gpu_fragmented": ("gpu.fragmentation",),
     "end.host_memory": ("host.memory_leak",),
     "end.disk_full": ("disk.full",),
-    "end.gpu_error": ("gpu.error",),
-    "end.gpu_illegal_access": ("gpu.error",),
-    "end.collective_timeout": ("gpu.error",),
-    "end.hang": ("gpu.error",),
+    "end.gpu_error": ("gpu.lost", "gpu.error"),
+    "end.gpu_illegal_access": ("gpu.lost", "gpu.error"),
+    "end.collective_timeout": ("gpu.lost", "gpu.error"),
+    "end.peer_lost": ("gpu.lost", "gpu.error"),
+    "end.hang": ("gpu.lost", "gpu.error"),
     "end.loader_worker": ("host.memory_leak",),
     "loss.nonfinite": ("lr.jump", "amp.scale_collapse", "lr.too_high", "grad.explode", "loss.divergence"),
 }

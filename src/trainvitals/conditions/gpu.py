@@ -228,6 +228,7 @@ ROWS: tuple[Condition, ...] = (
             clear='gpu[*].state == "ok"',
         ),
         prometheus=PrometheusRule('gpu_state{state=~"lost|reset required"} == 1', GPU + " is {{ $labels.state }}"),
+        findings=("gpu.lost",),
         speaks_of_node=True,
     ),
     Condition(
@@ -244,6 +245,7 @@ ROWS: tuple[Condition, ...] = (
             clear='gpu[*].state == "ok"',
         ),
         prometheus=PrometheusRule('gpu_state{state="unresponsive"} == 1', GPU + " is not responding"),
+        findings=("gpu.lost",),
         speaks_of_node=True,
     ),
     Condition(

@@ -572,6 +572,30 @@ ROWS: tuple[Condition, ...] = (
         findings=("data.bound",),
     ),
     Condition(
+        "transfer_bound",
+        "rank",
+        "waiting for the batch to get to the GPU",
+        "warning",
+        "Use pin_memory=True and batch.to(device, non_blocking=True), copy the next batch while the GPU computes, send "
+        "bytes rather than floats (normalize on the GPU), and check the PCIe link of the GPU. Work on the batch "
+        "between loading and the forward pass counts as well.",
+        thresholds=(
+            Threshold(
+                "transfer_share_notable_percent", 15, "%", "share of a step spent on the transfer, for a finding"
+            ),
+            Threshold("transfer_share_percent", 30, "%", "the same, for a warning and an alert"),
+        ),
+        live=LiveRule(
+            "mean(transfer_time, 100) > mean(batch_time, 100) * $transfer_share_percent / 100",
+            "{share:.0f} % of each step is spent getting the batch to the GPU",
+            wait="100 steps",
+            after="200 steps",
+            clear="mean(transfer_time, 100) < mean(batch_time, 100) * $transfer_share_percent / 200",
+            let={"share": "100 * mean(transfer_time, 100) / mean(batch_time, 100)"},
+        ),
+        findings=("transfer.bound",),
+    ),
+    Condition(
         "other_work",
         "run",
         "time outside data loading and model",

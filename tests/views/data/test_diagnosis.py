@@ -170,6 +170,19 @@ def test_a_run_without_gpus_is_not_judged_by_those_beside_it(folder: Path) -> No
     assert rules(found) == [] and "gpu.low_use" in [gap["rule"] for gap in found["not_judged"]]
 
 
+def test_a_gpu_that_was_lost_is_found_by_what_its_driver_said(folder: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"gpu_index": index, "gpu_uuid": f"G{index}", "state": "ok", "utilization_percent": 95.0}
+        for _ in range(60)
+        for index in (0, 1)
+    ]
+    rows += [{"gpu_index": index, "gpu_uuid": f"G{index}", "state": "lost"} for index in (1, 2) for _ in range(9)]
+    write(folder, "gpu", rows)
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
+    lost = [(item["subject"], item["time"]) for item in found["findings"] if item["rule"] == "gpu.lost"]
+    assert lost == [("GPU 1", BEGAN + 120), ("GPU 2", BEGAN + 129)]
+
+
 def test_an_empty_run_is_not_called_fine(folder: Path) -> None:
     found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     # Its status alone shows that it did not fail.

@@ -143,39 +143,49 @@ def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurement
 
 def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Device]:
     """Of GPUs only the run's own: what others do on theirs is neither its fault nor its cost."""
-    found: dict[tuple[Any, ...], tuple[Series, dict[str, Curve]]] = {}
+    found: dict[tuple[tuple[str, str], ...], tuple[Mapping[str, Any], dict[str, Curve]]] = {}
     statuses = reader.statuses()
     for name in names:
         for series in reader.series([name], table=table, x="time"):
             if table == "gpu" and not is_own_gpu(series.labels, statuses):
                 continue
-            key = tuple(sorted((str(k), str(v)) for k, v in series.labels.items() if k != "pid"))
             stride = -(-len(series.x) // MAX_SAMPLES) or 1
-            found.setdefault(key, (series, {}))[1][name] = Curve(series.x[::stride], series.y[::stride])
-    hosts = {str(series.labels.get("host", "")) for series, _ in found.values()}
+            curve = Curve(series.x[::stride], series.y[::stride])
+            found.setdefault(_key_of(series.labels), ({"rank": series.rank, **series.labels}, {}))[1][name] = curve
+    states: dict[tuple[tuple[str, str], ...], list[tuple[float, str]]] = {}
+    for item in reader.states(["state"], table=table) if table == "gpu" else ():
+        if is_own_gpu(item.labels, statuses):
+            states.setdefault(_key_of(item.labels), []).extend(item.changes)
+            found.setdefault(_key_of(item.labels), (item.labels, {}))  # one that was lost from the start
+    hosts = {str(labels.get("host", "")) for labels, _ in found.values()}
     devices = [
         Device(
-            _title(table, series, len(hosts) > 1),
+            _title(table, labels, len(hosts) > 1),
             curves,
-            bool(series.labels.get("simulated")),
-            str(series.labels.get("gpu_name") or ""),
-            str(series.labels.get("gpu_index", "")),
-            str(series.labels.get("host", "")),
-            gpu_key(series.labels),
+            bool(labels.get("simulated")),
+            str(labels.get("gpu_name") or ""),
+            str(labels.get("gpu_index", "")),
+            str(labels.get("host", "")),
+            gpu_key(labels),
+            sorted(states.get(key, ())),
         )
-        for series, curves in found.values()
+        for key, (labels, curves) in found.items()
     ]
     return sorted(devices, key=lambda device: (len(device.title), device.title))
 
 
-def _title(table: str, series: Series, many_hosts: bool) -> str:
-    host = str(series.labels.get("host", "")) or "host"
+def _key_of(labels: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(name), str(value)) for name, value in labels.items() if name != "pid"))
+
+
+def _title(table: str, labels: Mapping[str, Any], many_hosts: bool) -> str:
+    host = str(labels.get("host", "")) or "host"
     if table == "system":
         return host
     if table == "process":
-        return series.participant.title
-    index = series.labels.get("gpu_index")
-    title = f"GPU {index}" if index is not None else str(series.labels.get("gpu_uuid", "GPU"))
+        return Participant.of(labels).title
+    index = labels.get("gpu_index")
+    title = f"GPU {index}" if index is not None else str(labels.get("gpu_uuid", "GPU"))
     return f"{host} {title}" if many_hosts else title
 
 
