@@ -349,6 +349,7 @@ def _pace(
         extra = {
             "batch_time": duration,
             "data_time": data,
+            "transfer_time": 0.01 * world.step_seconds,
             "throughput_samples_per_sec": 32 / duration,
             "memory_allocated_mb": 15000.0 * (1 + world.allocated_spread * random.normal()),
             "forward_time": 0.25 * world.step_seconds * math.exp(0.05 * random.normal()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,13 @@ from judging import judge
 from trainvitals import settings
 from trainvitals.alerts.builtin import make_rules, rules_of
 from trainvitals.alerts.engine import Point
+from trainvitals.analysis.diagnosis import diagnose
 from trainvitals.analysis.episodes import find_rises, find_shifts
-from trainvitals.analysis.findings import Curve
+from trainvitals.analysis.findings import Curve, Measurements
 from trainvitals.conditions import Conditions
 from trainvitals.episodes import Episode
 from trainvitals.views.cli.main import COMMANDS
+from trainvitals.views.data.measured_table import TableCurves
 
 T = 1_800_000_000.0
 
@@ -86,6 +88,54 @@ def test_a_loss_that_rises_by_a_third_diverges() -> None:
     random = np.random.default_rng(0)
     loss = [3 + 2 * np.exp(-step / 200) + 0.9 * min(1.0, max(0.0, (step - 2000) / 200)) for step in range(3000)]
     assert train({"loss": float(value + random.normal(0, 0.08))} for value in loss) == [("firing", "loss_diverging")]
+
+
+def test_a_loss_far_above_its_best_is_critical_as_its_finding_is() -> None:
+    random = np.random.default_rng(0)
+    loss = [3 + 2 * np.exp(-step / 200) + 3 * min(1.0, max(0.0, (step - 2000) / 200)) for step in range(3000)]
+    found = train_with({}, ({"loss": float(value + random.normal(0, 0.08))} for value in loss))
+    assert found[:2] == [("firing", "loss_diverging", "warning"), ("firing", "loss_diverged", "critical")]
+
+
+def test_a_loss_that_rises_while_the_reward_does_is_no_alert() -> None:
+    random = np.random.default_rng(0)
+    rows = [
+        {"loss": 3 + 3 * min(1.0, max(0.0, (step - 2000) / 200)) + random.normal(0, 0.08), "reward": up + noise}
+        for step, (up, noise) in enumerate(zip(np.arange(3000) / 1000, random.normal(0, 0.1, 3000), strict=True))
+    ]
+    assert {rule for _, rule in train(rows)}.isdisjoint({"loss_diverging", "loss_diverged"})
+    flat = [{**row, "reward": row["reward"] - step / 1000} for step, row in enumerate(rows)]
+    assert train(flat)[0] == ("firing", "loss_diverging")
+
+
+def test_data_that_is_waited_for_most_of_the_time_is_critical_as_its_finding_is() -> None:
+    for wait, fired in ((0.01, []), (0.08, ["warning"]), (0.12, ["warning", "critical"])):
+        found = train_with({}, [{"batch_time": 0.2, "data_time": wait}] * 600)
+        assert [severity for state, _, severity in found if state == "firing"] == fired
+        curves = {
+            name: Curve(np.arange(600.0), np.full(600, value))
+            for name, value in (("batch_time", 0.2), ("data_time", wait))
+        }
+        severities = [item.severity for item in diagnose(Measurements(TableCurves(curves)), Conditions()).findings]
+        assert severities == (fired[-1:] if fired else [])
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+@pytest.mark.parametrize("slow", ["data_time", "transfer_time", "forward_time"])
+@pytest.mark.parametrize("left_out", [(), ("transfer_time",), ("data_time", "transfer_time")])
+def test_a_rank_that_is_slow_in_its_own_work_is_told(ranks: int, slow: str, left_out: Sequence[str]) -> None:
+    """`left_out`: what is not known of it, as without a loader."""
+    usual = {"data_time": 0.02, "transfer_time": 0.01, "forward_time": 0.05}
+    points = []
+    for step in range(800):
+        for rank in range(ranks):
+            late = 0.06 if rank == 1 and 100 <= step < 500 else 0.0
+            values = {name: seconds + late * (name == slow) for name, seconds in usual.items()}
+            known = {name: seconds for name, seconds in values.items() if name not in left_out}
+            points.append(Point("training", {"rank": rank}, known, T + step / 4 + rank / 100, step))
+    found = [(change.state, change.rule.name, change.labels["rank"]) for change in judge(points)]
+    told = [("firing", "straggler", 1), ("resolved", "straggler", 1)]
+    assert found == (told if not left_out or slow == "forward_time" else [])
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -167,6 +167,10 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "loss_not_finite": ("NaN for 5 steps", training(1, loss="NaN")),
     "loss_spike": ("3 x for 10 steps", training(2, loss=lambda t, row: row["loss"] * 3)),
     "loss_diverging": (
+        "rises slowly by 40 %",
+        training(300, loss=lambda t, row: row["loss"] * (1 + min(t / 100, 0.4))),
+    ),
+    "loss_diverged": (
         "doubles slowly",
         training(300, loss=lambda t, row: row["loss"] * (1 + min(t / 100, 1.2))),
     ),
@@ -185,7 +189,8 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
         training(150, batch_time=lambda t, row: row["batch_time"] * (4 if round(t * 5) % 4 == 0 else 1)),
     ),
     "straggler": ("one of four ranks 1.6 x", None),  # type: ignore[dict-item]
-    "data_bound": ("half of the step", training(120, data_time=0.1)),
+    "data_bound": ("two fifths of the step", training(120, data_time=0.08)),
+    "data_starved": ("two thirds of the step", training(120, data_time=0.13)),
     "transfer_bound": ("half of the step", training(120, transfer_time=0.1)),
     "training_stalled": (
         "no step for 2 min",
@@ -205,7 +210,9 @@ ALSO = {
     "gpu_idle": {"gpu_low_use"},
     "gpu_low_use": set(),
     "loss_diverging": {"loss_above_baseline"},
-    "loss_above_baseline": {"loss_diverging", "loss_spike"},
+    "loss_diverged": {"loss_diverging", "loss_above_baseline"},
+    "loss_above_baseline": {"loss_diverging", "loss_diverged", "loss_spike"},
+    "data_starved": {"data_bound"},
     "gradient_exploded": {"gradient_outlier"},
     "gradient_over_clip": {"loss_spike"},
     "training_hung": {"training_stalled"},
@@ -249,6 +256,7 @@ def run_fault(name: str) -> list[Change]:
             "cpu_high",
             "memory_oom_soon",
             "loss_diverging",
+            "loss_diverged",
             "loss_above_baseline",
             "steps_slower",
         ),

@@ -306,7 +306,7 @@ def low_use() -> np.ndarray:
 def test_low_use_quotes_the_gpu_that_it_names() -> None:
     idle = gpu(3, utilization_percent=np.full(SECONDS, 2.0))
     found = find(healthy(gpus=[*(gpu(index) for index in range(3)), idle]), "gpu.low_use")
-    assert found.subject == "GPU 3" and found.severity == "critical"
+    assert found.subject == "GPU 3" and found.severity == "warning"
     assert found.evidence[0] == "utilization p5 / p50 / p95: 2 / 2 / 2 %"
 
 

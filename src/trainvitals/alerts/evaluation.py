@@ -331,6 +331,8 @@ _ACROSS: Mapping[str, Callable[[list[float]], float | None]] = {
     "max": lambda values: max(values, default=None),
     "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
     "count": lambda values: float(len(values)),
+    # Half of the odd one of two would be in their median.
+    "usual": lambda values: (statistics.median(values) if len(values) > 2 else min(values)) if values else None,
 }
 
 

@@ -114,6 +114,7 @@ WINDOWED: Mapping[str, int] = {
     "first": 0,
 }
 ACROSS = ("mean", "median", "min", "max", "std", "count")
+ONLY_ACROSS = ("usual",)
 # Plain functions: how many numbers they take.
 PLAIN: Mapping[str, tuple[int, Type]] = {
     "abs": (1, "number"),
@@ -133,7 +134,7 @@ SHARED: Mapping[str, tuple[str, str]] = {
 }
 WHOLE = ("baseline", "early", *SHARED)
 SPECIAL = ("stale", "contains", *WHOLE)
-FUNCTIONS = (*WINDOWED, *PLAIN, *SPECIAL)
+FUNCTIONS = (*WINDOWED, *ONLY_ACROSS, *PLAIN, *SPECIAL)
 
 TABLES = {
     "gpu": "gpu",
@@ -503,6 +504,10 @@ class _Parser:
                 if not isinstance(share, Number) or not 0 <= share.value <= 1:
                     self.fail("expected a share from 0 to 1, such as quantile(loss, 0.9, 200)", _start(share))
             types: list[Type] = ["number"] * (1 + WINDOWED[name])
+        elif name in ONLY_ACROSS:
+            across, types = True, ["number"]
+            if len(arguments) == 1 and not _stars(arguments[0]):
+                self.fail(f"{name}() needs [*], such as {name}(rank[*].forward_time)", token.position)
         elif name in PLAIN:
             types = ["number"] * PLAIN[name][0]
         elif name == "contains":

@@ -9,7 +9,7 @@ import numpy as np
 from trainvitals.analysis.findings import ORDER, Curve, Device, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.speed import share_of_step
 from trainvitals.analysis.wording import percent, show, span
-from trainvitals.conditions import Conditions
+from trainvitals.conditions import Conditions, Severity
 from trainvitals.conditions.xids import find_xid
 
 SAMPLES = 60
@@ -66,11 +66,11 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
     many = len(chosen) > 1
     bursting = "alternate between busy and idle" if many else "alternates between busy and idle"
     verdict = ("are underused" if many else "is underused") if low else bursting
-    severity = "critical" if low and middle < idle else "warning" if low or middle < little else "info"
+    severity: Severity = "warning" if low or middle < little else "info"
     return [
         Finding(
             "gpu.low_use",
-            severity,  # type: ignore[arg-type]
+            severity,
             f"{name_devices(chosen)} {verdict}",
             (
                 f"utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %",

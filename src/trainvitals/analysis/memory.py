@@ -243,7 +243,7 @@ def detect_disk_full(measured: Measurements, conditions: Conditions) -> list[Fin
             found.append(
                 Finding(
                     "disk.full",
-                    "critical" if measured.is_live else "warning",
+                    conditions["disk_full_soon"].severity,
                     f"Disk on {host.title} will be full in about {span(left)}",
                     (f"{show(curve.y[0])} GB free at the start, {show(curve.y[-1])} GB at the end",),
                     conditions["disk_full_soon"].advice,

@@ -91,7 +91,7 @@ def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Fi
     return [
         Finding(
             "data.bound",
-            "critical" if share > conditions.thresholds["data_share_percent"] / 100 else "warning",
+            "critical" if share > conditions.thresholds["data_share_critical_percent"] / 100 else "warning",
             f"{percent(share)} of step time is spent waiting for data",
             (
                 f"median wait {seconds_of(wait)} of a {seconds_of(step)} step",

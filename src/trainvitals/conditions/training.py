@@ -5,11 +5,28 @@ from __future__ import annotations
 from trainvitals.conditions.promql import RANK
 from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRule, Threshold
 
-_FORWARD = 'avg_over_time(training_phase_duration_seconds{phase="forward"}[1m])'
+_OWN_WORK = 'sum without (phase) (avg_over_time(training_phase_duration_seconds{phase=~"data|transfer|forward"}[1m]))'
+_PEERS = "by (run, project, role)"
 
 # The loss of a policy gradient has no floor and no trend: what it is at one step means little.
 _CROSSES_ZERO = "(quantile(loss, 0.1, 200) < 0 and quantile(loss, 0.9, 200) > 0)"
 _NOT_CLIPPED = "count(gradient_clip_norm, all) == 0"
+# The larger the returns, the larger the errors of whoever estimates them.
+_EARNS_NO_MORE = "(count(reward, all) < 25 or mean(reward, 50 values) <= mean(reward, all) + 0.5 * std(reward, all))"
+_RISEN = "risen(loss, $loss_divergence_percent / 100)"
+_RISEN_SINCE = "step - since_risen(loss, $loss_divergence_percent / 100)"
+_ROLL_BACK = "Roll back to before it rose, reduce the learning rate by 25 to 50 %, and skip those batches."
+_LOAD_FASTER = (
+    "Use more loader workers, pin_memory and prefetch_factor; cache or preprocess the data; store it closer to the "
+    "machine."
+)
+
+
+# What a rank does before it has to wait: in data parallel training every rank waits for the slowest, so whole steps are
+# equally long. Where not all of that is known, as without a loader, the forward pass must do.
+_BEFORE_IT_WAITS = "median(rank[*].data_time + rank[*].transfer_time + rank[*].forward_time, 50)"
+_FORWARD = "median(rank[*].forward_time, 50)"
+_ELSE = f"or not (count({_BEFORE_IT_WAITS}) > 0) and"
 
 ROWS: tuple[Condition, ...] = (
     Condition(
@@ -69,16 +86,31 @@ ROWS: tuple[Condition, ...] = (
         "loss_diverging",
         "rank",
         "diverging loss",
-        "critical",
-        "Roll back to before it rose, reduce the learning rate by 25 to 50 %, and skip those batches.",
+        "warning",
+        _ROLL_BACK,
         thresholds=(
             Threshold("loss_divergence_percent", 10, "%", "a loss that stays this far above its best diverges"),
-            Threshold("loss_divergence_critical_percent", 50, "%", "the same, critical for a finding"),
+            Threshold("loss_divergence_critical_percent", 50, "%", "the same, critical"),
         ),
         live=LiveRule(
-            "risen(loss, $loss_divergence_percent / 100) > 0",
+            f"{_RISEN} > 0 and {_EARNS_NO_MORE}",
             "Loss has been rising since about step {since:.0f} without recovering: {loss:.4g}",
-            let={"since": "step - since_risen(loss, $loss_divergence_percent / 100)"},
+            clear=f"{_RISEN} == 0",
+            let={"since": _RISEN_SINCE},
+        ),
+        findings=("loss.divergence",),
+    ),
+    Condition(
+        "loss_diverged",
+        "rank",
+        "loss far above its best",
+        "critical",
+        _ROLL_BACK,
+        live=LiveRule(
+            f"{_RISEN} > $loss_divergence_critical_percent / 100 and {_EARNS_NO_MORE}",
+            "Loss is {percent:.0f} % above its best, since about step {since:.0f}: {loss:.4g}",
+            clear=f"{_RISEN} < $loss_divergence_critical_percent / 200",
+            let={"since": _RISEN_SINCE, "percent": f"100 * {_RISEN}"},
         ),
         findings=("loss.divergence",),
     ),
@@ -533,18 +565,16 @@ ROWS: tuple[Condition, ...] = (
             Threshold("straggler_steps_percent", 25, "%", "in at least this share of the steps"),
         ),
         live=LiveRule(
-            # In data parallel training every rank waits for the slowest, so whole steps are equally long; what a rank
-            # does before it has to wait distinguishes them.
-            "median(rank[*].forward_time, 50) > $straggler_factor * median(median(rank[*].forward_time, 50)) "
-            "and count(median(rank[*].forward_time, 50)) > 2",
+            f"{_BEFORE_IT_WAITS} > $straggler_factor * usual({_BEFORE_IT_WAITS}) "
+            f"{_ELSE} {_FORWARD} > $straggler_factor * usual({_FORWARD})",
             "{Participant} is slower than the others: {value:.3g} s (limit {threshold:.3g} s)",
             wait="30s",
-            clear="median(rank[*].forward_time, 50) < 1.1 * median(median(rank[*].forward_time, 50))",
+            clear=f"{_BEFORE_IT_WAITS} < 1.1 * usual({_BEFORE_IT_WAITS}) {_ELSE} {_FORWARD} < 1.1 * usual({_FORWARD})",
         ),
         prometheus=PrometheusRule(
-            f"{_FORWARD} > on (run, project, role) group_left "
-            f"$straggler_factor * quantile by (run, project, role) (0.5, {_FORWARD})"
-            f" and on (run, project, role) count by (run, project, role) ({_FORWARD}) > 2",
+            f"{_OWN_WORK} > on (run, project, role) group_left $straggler_factor * "
+            f"(quantile {_PEERS} (0.5, {_OWN_WORK}) and count {_PEERS} ({_OWN_WORK}) > 2 "
+            f"or min {_PEERS} ({_OWN_WORK}))",
             RANK + " is slower than the others",
         ),
         findings=("straggler.rank",),
@@ -555,11 +585,11 @@ ROWS: tuple[Condition, ...] = (
         "rank",
         "waiting for data",
         "warning",
-        "Use more loader workers, pin_memory and prefetch_factor; cache or preprocess the data; store it closer to "
-        "the machine.",
+        _LOAD_FASTER,
         thresholds=(
             Threshold("data_share_notable_percent", 10, "%", "share of a step spent waiting for data, for a finding"),
             Threshold("data_share_percent", 30, "%", "the same, for an alert"),
+            Threshold("data_share_critical_percent", 50, "%", "the same, critical"),
         ),
         live=LiveRule(
             "mean(data_time, 100) > mean(batch_time, 100) * $data_share_percent / 100",
@@ -567,6 +597,22 @@ ROWS: tuple[Condition, ...] = (
             wait="100 steps",
             after="200 steps",
             clear="mean(data_time, 100) < mean(batch_time, 100) * $data_share_percent / 200",
+            let={"share": "100 * mean(data_time, 100) / mean(batch_time, 100)"},
+        ),
+        findings=("data.bound",),
+    ),
+    Condition(
+        "data_starved",
+        "rank",
+        "waiting for data most of the time",
+        "critical",
+        _LOAD_FASTER,
+        live=LiveRule(
+            "mean(data_time, 100) > mean(batch_time, 100) * $data_share_critical_percent / 100",
+            "{share:.0f} % of each step is spent waiting for data",
+            wait="100 steps",
+            after="200 steps",
+            clear="mean(data_time, 100) < mean(batch_time, 100) * $data_share_critical_percent / 125",
             let={"share": "100 * mean(data_time, 100) / mean(batch_time, 100)"},
         ),
         findings=("data.bound",),
