@@ -185,6 +185,26 @@ def test_also_a_pause_shorter_than_the_limit_is_learned_from() -> None:
     assert progress.judge(now + 50 + 101, 60) == "stalled"
 
 
+def test_a_rank_whose_evaluations_are_known_is_stalled_as_soon_while_it_computes() -> None:
+    """As in a collective that hangs: its GPU is busy."""
+    progress, now = stepping(0.1, steps=100)
+    for evaluations in range(3):
+        assert progress.judge(now + 59, 60) == "running"  # the first evaluation may take longer than anything before
+        assert progress.long_pauses == evaluations
+        progress.grow(1, 0.5, now + 6)
+        now += 6
+        for _ in range(100):
+            now += 0.1
+            progress.grow(1, 0.5, now)
+    assert progress.judge(now + 19, 60) == "running"
+    assert progress.judge(now + 21, 60) == "stalled"
+    assert progress.judge(now + 99, 60) == "stalled"
+    assert progress.judge(now + 101, 60) == "hung"
+    progress.grow(1, 0.5, now + 15)
+    assert progress.judge(now + 15 + 29, 60) == "running"
+    assert progress.judge(now + 15 + 31, 60) == "stalled"
+
+
 def test_no_pause_makes_a_silence_of_more_than_an_hour_usual() -> None:
     progress, now = stepping(0.1)
     progress.grow(1, 0.5, now + 20_000)

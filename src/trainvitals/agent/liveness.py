@@ -35,6 +35,11 @@ USUAL_SHARE = 0.9
 IDLE_FACTOR = 1 / 3
 """Of a rank that does nothing at all, this share of `stall_after` is enough: 20 seconds of a minute, for a first
 checkpoint or evaluation may well wait for a disk for ten."""
+KNOWN_PAUSES = 3
+"""Of a rank that went on after so many silences of `STALL_FACTOR` usual pauses, evaluations and checkpoints are known:
+no more patience is needed while it computes. Until then a first evaluation may be longer than anything before."""
+LONG_PAUSE = 5.0
+"""Seconds; what is shorter tells nothing of how long an evaluation takes."""
 SHORTEST_IDLE = 5.0
 """But not less than this many seconds, unless `stall_after` is shorter."""
 START_FACTOR = 30.0
@@ -69,6 +74,8 @@ class RankProgress:
         self.last_log: str | None = None
         self.longest_pause: float | None = None
         """The longest time between two lines after which the rank went on by itself: an evaluation, a checkpoint."""
+        self.long_pauses = 0
+        """After how many silences of `STALL_FACTOR` usual pauses, and of `LONG_PAUSE`, it went on."""
         self._last = now
         self._intervals: deque[float] = deque(maxlen=REMEMBERED_STEPS)
         self._counts = True
@@ -91,6 +98,8 @@ class RankProgress:
         """
         gap = now - silent - self._last
         pause = gap if gap > 2 * gap_of_one_look else gap / lines
+        if self.lines >= 2 and self._counts and pause > max(STALL_FACTOR * self.usual_pause, LONG_PAUSE):
+            self.long_pauses += 1
         if self.lines and gap > 0 and self._counts:
             self._intervals.append(pause)
         if self.lines >= 2 and self._counts:  # what came before the second line was start-up, which comes once
@@ -139,7 +148,8 @@ class RankProgress:
             return "stalled" if min(silence, idle) > START_FACTOR * stall_after else "running"
         soon = idle_after(stall_after)
         is_idle = idle >= soon / 2  # else it may have been at work until just now
-        usual = max(soon if is_idle else stall_after, STALL_FACTOR * self.usual_pause)
+        is_known = self.long_pauses >= KNOWN_PAUSES
+        usual = max(soon if is_idle or is_known else stall_after, STALL_FACTOR * self.usual_pause)
         limit = max(usual, min(PAUSE_FACTOR * (self.longest_pause or 0.0), LONGEST_LIMIT))
         if silence <= limit:
             return "running"

@@ -193,8 +193,8 @@ class Settings:
     stall_after = Setting(
         60.0,
         duration(1),
-        "A rank is stalled after this time without a step, or a sixth of it if it is idle; later if its usual pauses "
-        "are long",
+        "A rank is stalled after this time without a step, or a third of it if it is idle or its long pauses are "
+        "known; later if its pauses are long",
     )
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
     hang_signal = Setting(True, SWITCH, "Send a hung rank a signal for its stacks if py-spy cannot read them")
