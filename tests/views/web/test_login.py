@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainvitals import connections
+from trainvitals import guessing
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web import login
 
@@ -91,7 +91,7 @@ def test_who_guesses_a_short_token_cannot_try_it_with_cookies_and_codes(
         assert login.is_cookie(token, cookie) and login.Codes(token, 8080, begun).spend(code) is None
         with monkeypatch.context() as elsewhere:
             elsewhere.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "theirs"))
-            is_enough = not connections.can_be_guessed(token)
+            is_enough = not guessing.can_be_guessed(token)
             assert login.is_cookie(token, login.new_cookie(token))
             assert login.is_cookie(token, cookie) is is_enough
             assert (login.Codes(token, 8080, begun).spend(code) is None) is is_enough
@@ -99,17 +99,17 @@ def test_who_guesses_a_short_token_cannot_try_it_with_cookies_and_codes(
 
 def test_wrong_tokens_are_counted_by_address_for_a_minute() -> None:
     clock = Clock()
-    wrong = connections.WrongTokens("password", clock)
-    for _ in range(connections.MOST_WRONG):
+    wrong = guessing.WrongTokens("password", clock)
+    for _ in range(guessing.MOST_WRONG):
         assert wrong.wait("a") == 0
         wrong.note("a")
-    assert wrong.wait("a") == connections.WRONG_SECONDS and wrong.wait("b") == 0
-    clock.now += connections.WRONG_SECONDS
+    assert wrong.wait("a") == guessing.WRONG_SECONDS and wrong.wait("b") == 0
+    clock.now += guessing.WRONG_SECONDS
     assert wrong.wait("a") == 0
 
 
 def test_a_token_that_cannot_be_guessed_locks_nobody_out() -> None:
-    wrong = connections.WrongTokens(login.new_token())
+    wrong = guessing.WrongTokens(login.new_token())
     for _ in range(100):
         wrong.note("a")
     assert wrong.wait("a") == 0

@@ -26,7 +26,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from trainvitals import runtime
-from trainvitals.connections import WrongTokens
+from trainvitals.guessing import WrongTokens
 from trainvitals.journal.documents.cause import GONE, Cause
 from trainvitals.journal.encoding import dump_json
 from trainvitals.journal.layout import RUN_FILE

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from trainvitals.connections import can_be_guessed
+from trainvitals.guessing import can_be_guessed
 from trainvitals.journal import folder as run_folder
 from trainvitals.runtime import NO_LINK
 

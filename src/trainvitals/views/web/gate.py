@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
-from trainvitals.connections import WrongTokens
+from trainvitals.guessing import WrongTokens
 from trainvitals.views.web import entrance, login
 
 if TYPE_CHECKING:

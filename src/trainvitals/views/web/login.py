@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from trainvitals import runtime
-from trainvitals.connections import Clock, can_be_guessed
 from trainvitals.errors import TrainvitalsError
+from trainvitals.guessing import Clock, can_be_guessed
 
 TOKEN_FILE = "serve.token"
 CODE_SECONDS = 86_400.0

@@ -156,7 +156,8 @@ def is_served(host: str, port: int) -> bool:
 
 def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
     """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
-    from trainvitals.connections import can_be_guessed, make_server
+    from trainvitals.connections import make_server
+    from trainvitals.guessing import can_be_guessed
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.tenants import Tenants
 
