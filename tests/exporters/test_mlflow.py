@@ -105,16 +105,27 @@ def test_rows_that_come_twice_are_there_once_and_a_resumed_run_goes_on(server: M
 
 
 def test_names_that_mlflow_does_not_allow_stay_apart(server: MlflowServer, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "names", project="names", config={"a?": 1, "a!": 2})
+    run = make_run(tmp_path / "names", project="names", config={"a?": 1, "a!": 2, "a_": 3})
+    long = "n" * 250
     mirror = open_mirror(run, server.url)
-    mirror.write(make_rows([{"a?": 1.0, "a!": 2.0, "/x//y": 3.0, "../z": 4.0, "n" * 400: 5.0}]))
+    mirror.write(make_rows([{"a?": 1.0, "a!": 2.0, "/x//y": 3.0, "../z": 4.0, f"{long}n": 5.0, f"{long}o": 7.0}]))
     mirror.close(None)
     mirror = open_mirror(run, server.url)
-    mirror.write(make_rows([{}, {"a!": 6.0}]))
+    mirror.write(make_rows([{}, {"a!": 6.0, "a_": 8.0, "top_5": 9.0, "top@5": 10.0}]))
     mirror.close(None)
     (found,) = server.runs("names")
-    assert found.data.metrics == {"a_": 1.0, "a__2": 6.0, "_/x/_/y": 3.0, "_/z": 4.0, "n" * 250: 5.0}
-    assert found.data.params == {"a_": "1", "a__2": "2"}
+    assert found.data.metrics == {
+        "a_": 1.0,
+        "a__2": 6.0,
+        "a__3": 8.0,
+        "top_5": 9.0,
+        "top_5_2": 10.0,
+        "_/x/_/y": 3.0,
+        "_/z": 4.0,
+        long: 5.0,
+        f"{long[:-2]}_2": 7.0,
+    }
+    assert found.data.params == {"a_": "1", "a__2": "2", "a__3": "3"}
 
 
 def test_a_parameter_that_is_refused_costs_nothing_but_itself(server: MlflowServer, tmp_path: Path) -> None:

@@ -210,6 +210,8 @@ class MlflowMirror:
         self._api: MlflowApi | None = None
         self._server: HttpServer | StoreServer | None = None
         self._state: MirrorState | None = None
+        self._taken: dict[str, set[str]] = {}
+        """Names there, of metrics and of parameters; which name of ours each is for is in the state."""
         self._artifacts = ""
         self.link: str | None = None
 
@@ -222,6 +224,7 @@ class MlflowMirror:
         self._server = (HttpServer if is_address else StoreServer)(self._target, run.environment)
         self._api = MlflowApi(self._server)
         self._state = MirrorState(run.folder, "mlflow", self._target)
+        self._taken.clear()
         try:
             self._find_run()
             self._media = MediaNews(run, self._state)
@@ -394,16 +397,17 @@ class MlflowMirror:
 
     def _name(self, name: str, kind: str) -> str:
         """As MLflow allows it. Two names that would become one stay two, in every process."""
-        cleaned = _clean(name)
-        if cleaned == name:
-            return name
         known: dict[str, str] = self._opened.values.setdefault(kind, {})
         if name not in known:
-            taken, count, free = set(known.values()), 1, cleaned
+            taken = self._taken.setdefault(kind, set(known.values()))
+            free = cleaned = _clean(name)
+            count = 1
             while free in taken:
                 count += 1
-                free = f"{cleaned}_{count}"
+                end = f"_{count}"
+                free = cleaned[: LONGEST_NAME - len(end)] + end
             known[name] = free
+            taken.add(free)
         return known[name]
 
     # -- files
