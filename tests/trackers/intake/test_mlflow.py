@@ -124,9 +124,6 @@ client.set_terminated(run_id)
 """
 
 
-@pytest.mark.promise(
-    "a server that MLflow clients log to is killed (kill -9) repeatedly", "nothing is lost or duplicated"
-)
 def test_the_addresses_that_the_client_prints_lead_to_the_run_and_its_project(server: Server, tmp_path: Path) -> None:
     script = (
         "import mlflow\nmlflow.set_experiment('team/animals')\nwith mlflow.start_run():\n    mlflow.log_metric('a', 1)"
@@ -145,6 +142,9 @@ def test_the_addresses_that_the_client_prints_lead_to_the_run_and_its_project(se
     assert httpx.get(run, timeout=PATIENCE).status_code == 401
 
 
+@pytest.mark.promise(
+    "a server that MLflow clients log to is killed (kill -9) repeatedly", "nothing is lost or duplicated"
+)
 def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(COUNTING)
     environ = clean_environ(HOME=str(tmp_path), **server.client_env)
