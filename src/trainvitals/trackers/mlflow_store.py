@@ -21,6 +21,7 @@ from trainvitals.journal.documents.run import RUNNING
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.foreign import LATEST, open_database, parse_json, read_yaml
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
+from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, list_tags
 from trainvitals.trackers.run_writing import About
 
 PIECE_POINTS = 200_000
@@ -32,11 +33,7 @@ DAMAGED = "points without a time or step that can be one"
 LARGEST_DOUBLE = 1.7976931348623157e308
 """What the database has for infinity."""
 _STATUSES: Mapping[object, str] = {
-    "RUNNING": RUNNING,
-    "SCHEDULED": RUNNING,
-    "FINISHED": "finished",
-    "FAILED": "failed",
-    "KILLED": "killed",
+    **STATUSES,
     # In files they are numbers.
     1: RUNNING,
     2: RUNNING,
@@ -71,15 +68,14 @@ class MlflowRunInfo:
     tags: dict[str, str] = field(default_factory=dict)
 
     def about(self) -> About:
-        own = sorted(f"{key}={value}" for key, value in self.tags.items() if not key.startswith("mlflow."))
         return About(
-            name=self.name or self.tags.get("mlflow.runName", "") or self.run_id,
+            name=self.name or self.tags.get(NAME, "") or self.run_id,
             project=self.experiment,
             config=dict(self.params) or None,
-            tags=tuple(own),
-            notes=self.tags.get("mlflow.note.content", ""),
+            tags=list_tags(self.tags),
+            notes=self.tags.get(NOTES, ""),
             started=_seconds(self.started),
-            command=self.tags.get("mlflow.source.name"),
+            command=self.tags.get(COMMAND),
         )
 
     def end(self) -> SourceEnd:

@@ -59,7 +59,8 @@ class About:
     name: str = ""
     project: str = ""
     config: Mapping[str, Any] | None = None
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] | None = None
+    """Empty if there are none."""
     notes: str = ""
     started: float | None = None
     """Seconds since 1970."""
@@ -106,7 +107,7 @@ class TrackedRuns:
             name=about.name or run_id,
             facts={} if about.command is None else {"command": about.command},
             pid=None,
-            tags=about.tags,
+            tags=about.tags or (),
             created=started or now,
             started=started,
             attempts=(Attempt(number=1, started=started, host=about.host),),
@@ -187,11 +188,13 @@ class RunWriter:
             self.file = changed
             self.write_file()
 
-    def _merge_tags(self, tags: tuple[str, ...]) -> tuple[str, ...]:
+    def _merge_tags(self, tags: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of the tracker replace earlier ones of it; where a user has edited them, none of the user's goes."""
+        if tags is None:
+            return self.file.tags
         if "tags" in self.file.edited:
             return tuple(dict.fromkeys(tag for tag in (*self.file.tags, *tags) if tag not in self.file.untagged))
-        return tags or self.file.tags
+        return tags
 
     def describe_origin(self, **changes: Any) -> None:
         """Other fields of the origin; written with the next `save`."""
@@ -444,7 +447,7 @@ def _without_secrets(about: About, settings: Settings) -> About:
         about,
         name=redact_text(about.name),
         notes=redact_text(about.notes),
-        tags=tuple(sorted({redact_text(tag) for tag in about.tags})),
+        tags=tuple(sorted({redact_text(tag) for tag in about.tags})) if about.tags is not None else None,
         config=redact(about.config, extra=settings.redact) if about.config is not None else None,
         command=redact_text(about.command) if about.command is not None else None,
     )

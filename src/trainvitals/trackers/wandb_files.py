@@ -422,7 +422,7 @@ def _read_about(data: bytes) -> About:
         name=texts.get(8) or texts.get(1, ""),
         project=texts.get(3, ""),
         config=config or None,
-        tags=(*tags, *(texts[number] for number in (6, 7) if texts.get(number))),
+        tags=(*tags, *(texts[number] for number in (6, 7) if texts.get(number))) or None,
         notes=texts.get(9, ""),
         started=started,
         host=texts.get(13, ""),

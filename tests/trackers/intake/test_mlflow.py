@@ -102,6 +102,7 @@ def test_a_script_after_the_documentation_logs_everything_and_reads_it_back(
     assert [row["odd"] for row in reader.rows() if "odd" in row] == [0, "NaN", 2, "NaN", 4]
     assert (file.name, file.project, file.status) == ("baseline", "team/animals", "finished")
     assert file.config == {"lr": "0.1", "layers": "2", "api_key": "[redacted]"}
+    assert file.tags == ("stage=try",)
     assert (reader.folder / "artifacts" / "notes" / "readme.txt").read_text() == "hello"
     assert server.log.count("registered-models/create") == 1
     models = [path.read_bytes() for path in reader.folder.glob("artifacts/models/m-*/weights.bin")]
@@ -178,6 +179,19 @@ def test_a_batch_that_is_sent_again_is_taken_once_also_by_the_next_server(local:
     more = [*metrics, {"key": "loss", "value": 3, "timestamp": 2000, "step": 2}]
     assert call(server, "runs/log-batch", run_id=run, metrics=more).status_code == 200
     assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(0, 1), (1, "NaN"), (2, 3)]
+
+
+def test_tags_of_a_client_are_those_of_the_run_until_it_deletes_them(local: LocalServer) -> None:
+    own = {"key": "team", "value": "x"}
+    theirs = [{"key": "mlflow.user", "value": "me"}, {"key": "mlflow.note.content", "value": "a note"}]
+    run = call(local, "runs/create", tags=[own, *theirs]).json()["run"]["info"]["run_id"]
+    assert (local.file().tags, local.file().notes) == (("team=x",), "a note")
+    call(local, "runs/set-tag", run_id=run, key="stage", value="try")
+    call(local, "runs/log-batch", run_id=run, tags=[{"key": "stage", "value": "best"}])
+    assert sorted(local.file().tags) == ["stage=best", "team=x"]
+    for key in ("stage", "team"):
+        assert call(local, "runs/delete-tag", run_id=run, key=key).status_code == 200
+    assert local.file().tags == ()
 
 
 def test_a_model_outside_of_a_run_has_a_run_of_its_own_and_an_unknown_one_is_missing(local: LocalServer) -> None:

@@ -12,19 +12,13 @@ from trainvitals.journal.encoding import number
 from trainvitals.redaction import redact
 from trainvitals.trackers.intake.answers import IntakeAnswer
 from trainvitals.trackers.intake.mlflow_search import Found
+from trainvitals.trackers.mlflow_conventions import STATUSES
 
 TOOL = "mlflow"
 DEFAULT_ID = "0"
 ARTIFACTS = "artifacts"
 PAGE = 1000
 LONGEST_TAG = 8000
-STATUSES = {
-    "RUNNING": "running",
-    "SCHEDULED": "running",
-    "FINISHED": "finished",
-    "FAILED": "failed",
-    "KILLED": "killed",
-}
 _THEIR_STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED", "killed": "KILLED"}
 
 Given = Mapping[str, Any]

@@ -17,7 +17,6 @@ from trainvitals.journal.encoding import dump_json, number, parse_time, spell
 from trainvitals.redaction import redact, redact_text
 from trainvitals.trackers.intake.mlflow_documents import (
     DEFAULT_ID,
-    STATUSES,
     TOOL,
     Given,
     RequestRefused,
@@ -37,6 +36,7 @@ from trainvitals.trackers.intake.mlflow_experiments import MlflowExperiments
 from trainvitals.trackers.intake.mlflow_points import append_points, read_latest, read_point
 from trainvitals.trackers.intake.mlflow_search import SearchCondition, parse_filter, sort_runs
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
+from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, list_tags
 from trainvitals.trackers.run_writing import About
 
 MOST_SUMMARIES = 5000
@@ -91,14 +91,15 @@ class MlflowRuns:
         experiment = self._experiments.find(given.get("experiment_id") or DEFAULT_ID)
         tags = {pair["key"]: pair["value"] for pair in read_pairs(given.get("tags"))}
         identity = uuid.uuid4().hex
-        name = str(given.get("run_name") or tags.get("mlflow.runName") or "")
+        name = str(given.get("run_name") or tags.get(NAME) or "")
         started = number(given.get("start_time"))
-        source = tags.get("mlflow.source.name")
         about = About(
             name=name,
             project=_project_of(experiment),
             started=started / 1000 if started else time.time(),
-            command=source,
+            tags=list_tags(tags),
+            notes=tags.get(NOTES, ""),
+            command=tags.get(COMMAND),
         )
         with self._runs.begin(TOOL, identity, about) as run:
             run.position |= {
@@ -106,7 +107,7 @@ class MlflowRuns:
                 "name": redact_text(name) or run.folder.name,
                 "user": str(given.get("user_id") or tags.get("mlflow.user") or ""),
                 "started": int(started) if started else now(),
-                "tags": {**tags, "mlflow.runName": redact_text(name) or run.folder.name},
+                "tags": {**tags, NAME: redact_text(name) or run.folder.name},
                 "params": {},
             }
             run.save()
@@ -120,7 +121,7 @@ class MlflowRuns:
         with hold_run(self._runs, given) as run:
             if isinstance(name := given.get("run_name"), str) and name:
                 run.position["name"] = redact_text(name)
-                run.position.setdefault("tags", {})["mlflow.runName"] = redact_text(name)
+                run.position.setdefault("tags", {})[NAME] = redact_text(name)
                 run.describe(About(name=name))
             status = given.get("status")
             if status is not None and status not in STATUSES:
@@ -189,10 +190,10 @@ class MlflowRuns:
             if run.position.get("stage") == "deleted":
                 raise invalid(f"run {run.key} is deleted")
             self._set_params(run, params)
-            for pair in read_pairs(tags):
-                run.position.setdefault("tags", {})[pair["key"]] = pair["value"]
-                if pair["key"] == "mlflow.note.content":
-                    run.describe(About(notes=pair["value"]))
+            if tags:
+                known = run.position.setdefault("tags", {})
+                known |= {pair["key"]: pair["value"] for pair in read_pairs(tags)}
+                run.describe(About(tags=list_tags(known), notes=known.get(NOTES, "")))
             append_points(run, points)
             due = time.monotonic() - float(run.tables.get("saved", 0.0)) > SAVE_SECONDS
             if params or tags or due:
@@ -216,8 +217,10 @@ class MlflowRuns:
 
     def _delete_tag(self, given: Given) -> Any:
         with hold_run(self._runs, given) as run:
-            if run.position.get("tags", {}).pop(str(given.get("key")), None) is None:
+            tags = run.position.get("tags", {})
+            if tags.pop(str(given.get("key")), None) is None:
                 raise missing(f"tag '{given.get('key')}'")
+            run.describe(About(tags=list_tags(tags)))
             run.save()
         return {}
 

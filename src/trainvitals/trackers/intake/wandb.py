@@ -445,7 +445,7 @@ def _read_about(given: Mapping[str, Any], reference: RunReference) -> About:
         name=str(given.get("displayName") or ""),
         project="" if reference.project == PROJECT else reference.project,
         config=config or None,
-        tags=(*read_texts(given.get("tags")), *grouped),
+        tags=(*read_texts(given.get("tags")), *grouped) or None,
         notes=str(given.get("notes") or ""),
         host=str(given.get("host") or ""),
         command=program if isinstance(program, str) else None,
