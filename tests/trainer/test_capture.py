@@ -16,11 +16,13 @@ import pytest
 from under_run import end_processes, find_process, run, runs, start
 from waiting import PATIENCE, PATIENT_WANDB, free_port, wait_until
 
+from trainvitals.alerts.environment import read_environment
 from trainvitals.journal.folder import list_folders, read_run
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.follower import read_table
 from trainvitals.trackers.importing import RunSource
 from trainvitals.trackers.intake import process
+from trainvitals.trackers.intake.keys import make_client_env, make_program_path
 from trainvitals.trackers.intake.process import ensure_intake
 from trainvitals.trackers.mlflow_store import open_source as open_mlflow
 from trainvitals.trackers.wandb_files import open_source as open_wandb
@@ -307,6 +309,81 @@ finally:
     assert "WANDB_BASE_URL" not in os.environ and "WANDB_API_KEY" not in os.environ
 """
     run(tmp_path, script)
+
+
+def test_a_spawned_process_logs_into_the_run_or_to_the_account_that_it_names(tmp_path: Path) -> None:
+    script = """
+import multiprocessing, os, subprocess, sys, wandb
+
+def log():
+    wandb.init().log({"loss": 1.0})
+    wandb.finish()
+
+def log_elsewhere():
+    try:
+        wandb.login(key="0" * 40, host="http://127.0.0.1:9", verify=False, timeout=1)
+    finally:
+        assert "WANDB_BASE_URL" not in os.environ and "WANDB_API_KEY" not in os.environ
+
+if __name__ == "__main__":
+    for work in (log, log_elsewhere):
+        process = multiprocessing.get_context("spawn").Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == 0, work
+    check = "import wandb, os; assert (os.environ['WANDB_API_KEY'], os.environ.get('WANDB_BASE_URL')) == ('mine', None)"
+    subprocess.run([sys.executable, "-c", check], env={**os.environ, "WANDB_API_KEY": "mine"}, check=True)
+"""
+    errors = run(tmp_path, script)
+    ((_, rows),) = runs(tmp_path)
+    assert [row["loss"] for row in rows] == [1.0]
+    assert errors.count("goes into this run") == 1
+
+
+def test_a_server_that_the_program_names_does_not_get_our_token(tmp_path: Path) -> None:
+    script = """
+import multiprocessing, os, mlflow
+
+def check():
+    assert os.environ["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:9" and "MLFLOW_TRACKING_TOKEN" not in os.environ
+
+def set_elsewhere():
+    assert "/program/" in os.environ["MLFLOW_TRACKING_URI"] and os.environ["MLFLOW_TRACKING_TOKEN"]
+    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    check()
+
+if __name__ == "__main__":
+    ours = mlflow.get_tracking_uri()
+    for work in (set_elsewhere, check):
+        process = multiprocessing.get_context("spawn").Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == 0, work
+        mlflow.set_tracking_uri("http://127.0.0.1:9")
+    mlflow.set_tracking_uri(ours)
+    with mlflow.start_run():
+        mlflow.log_metric("loss", 1.0)
+"""
+    run(tmp_path, script)
+    ((_, rows),) = runs(tmp_path)
+    assert [row["loss"] for row in rows] == [1.0]
+
+
+def test_what_points_a_client_here_is_not_the_environment_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_"))]:
+        monkeypatch.delenv(name)  # what W&B leaves of a test that has used it
+    listener = ensure_intake()
+    assert listener is not None
+    ours = make_client_env(listener.address + make_program_path(Path("runs/a"), 0, 1), listener.token)
+    for theirs in ({}, {"WANDB_API_KEY": "mine", "MLFLOW_TRACKING_USERNAME": "me"}):
+        environ = {**os.environ, **ours, **theirs}
+        program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ)
+        try:
+            wait_until(lambda: read_environment(program.pid).get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"), "it")  # noqa: B023
+            found = read_environment(program.pid)
+        finally:
+            program.communicate(b"\n")
+        assert {name: value for name, value in found.items() if name.startswith(("WANDB_", "MLFLOW_"))} == theirs
 
 
 FRAMEWORK = {

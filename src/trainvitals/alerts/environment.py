@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from trainvitals.settings.secrets import Environment
+from trainvitals.trackers.intake.process import without_program
 
 
 def process_environment(pid: int | None) -> Environment:
@@ -15,7 +16,7 @@ def process_environment(pid: int | None) -> Environment:
 
 def read_environment(pid: int | None) -> Mapping[str, str]:
     """This process's environment, and before it that of the training: the agent may be older than the shell the
-    training was started from. What cannot be read is not there."""
+    training was started from. What cannot be read is not there, nor is what `trainvitals run` has put there."""
     theirs: Mapping[str, str] = {}
     if pid is not None:
         import psutil
@@ -24,4 +25,4 @@ def read_environment(pid: int | None) -> Mapping[str, str]:
             theirs = psutil.Process(pid).environ()
         except (psutil.Error, OSError):
             theirs = {}
-    return {**os.environ, **{name: value for name, value in theirs.items() if value}}
+    return without_program({**os.environ, **{name: value for name, value in theirs.items() if value}})

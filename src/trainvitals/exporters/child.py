@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainvitals.trackers.intake.process import without_program
+
 MOST_OF_A_LINE = 64 << 20
 PIECE = 1 << 16
 _CONNECTION = (
@@ -39,7 +41,8 @@ def child_environment(theirs: Mapping[str, str], *prefixes: str) -> dict[str, st
     """This process's environment, with the variables of the training that its client library would look at. A program
     under `trainvitals run` is watched from its first line on; the child is not such a program."""
     wanted = (*prefixes, *_CONNECTION)
-    environment = {**os.environ, **{name: text for name, text in theirs.items() if name.startswith(wanted)}}
+    environment = without_program(dict(os.environ))
+    environment |= {name: text for name, text in theirs.items() if name.startswith(wanted)}
     places = environment.pop("PYTHONPATH", "").split(os.pathsep)
     places = [place for place in places if place and place != _AUTOSTART]
     return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment

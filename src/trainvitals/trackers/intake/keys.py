@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 PROGRAM_PATH = "/program"
 """Below this, clients of a program under `trainvitals run`: /program/FOLDER/RANK/PID, the folder in base64."""
@@ -42,6 +45,45 @@ def make_wandb_env(address: str, token: str | None) -> dict[str, str]:
 def make_mlflow_env(address: str, token: str | None) -> dict[str, str]:
     """Variables of MLflow's client."""
     return {"MLFLOW_TRACKING_URI": address, **({"MLFLOW_TRACKING_TOKEN": token} if token is not None else {})}
+
+
+class _ClientRow(NamedTuple):
+    """How one client is pointed at us."""
+
+    address: str
+    key: str
+    make_env: Callable[[str, str | None], dict[str, str]]
+
+
+_CLIENTS = {
+    "wandb": _ClientRow("WANDB_BASE_URL", "WANDB_API_KEY", make_wandb_env),
+    "mlflow": _ClientRow("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", make_mlflow_env),
+}
+_PROGRAM_ADDRESS = re.compile(rf"http://127\.0\.0\.1:\d+{PROGRAM_PATH}/[\w-]+/\d+/\d+")
+
+
+def find_program_address(client: str, environ: Mapping[str, str]) -> str | None:
+    """Where the client of a program below `trainvitals run` was pointed at; None if it was not."""
+    row = _CLIENTS.get(client)
+    address = environ.get(row.address, "") if row is not None else ""
+    return address if _PROGRAM_ADDRESS.fullmatch(address) else None
+
+
+def list_ours(environ: Mapping[str, str], token: str | None, clients: Iterable[str] = tuple(_CLIENTS)) -> list[str]:
+    """The variables that did it, without those that somebody has set to something else since."""
+    found = []
+    for client in clients:
+        address = find_program_address(client, environ)
+        if address is not None:
+            made = _CLIENTS[client].make_env(address, token)
+            found += [name for name, value in made.items() if environ.get(name) == value]
+    return found
+
+
+def has_own_key(client: str, environ: Mapping[str, str], token: str) -> bool:
+    """Whether somebody has given a client a key since it was pointed here."""
+    key = _CLIENTS[client].key
+    return bool(environ.get(key)) and key not in list_ours(environ, token, [client])
 
 
 def make_client_env(address: str, token: str | None) -> dict[str, str]:

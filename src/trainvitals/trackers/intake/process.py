@@ -13,9 +13,11 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainvitals import runtime
+from trainvitals.trackers.intake.keys import list_ours
 
 FILE, LOCK, CLIENTS = "intake.json", "intake.lock", "intake_clients"
 START_SECONDS = 20.0
@@ -55,13 +57,20 @@ def has_clients() -> bool:
     return found
 
 
+def without_program(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables as the user has set them: without those that point a client here. What a program starts inherits them,
+    but this process is nobody's account."""
+    ours = list_ours(environ, read_token())
+    return {name: value for name, value in environ.items() if name not in ours}
+
+
 def ensure_intake(wait: float = START_SECONDS) -> IntakeAddress | None:
     """Start the process if there is none, and wait until it answers. None if it does not."""
     deadline = time.monotonic() + wait
     if not _is_alive() and not runtime.start_detached("trainvitals.trackers.intake"):
         return None
     while True:
-        found = _read_file() if _is_alive() else None
+        found = read_address() if _is_alive() else None
         if found is not None and _answers(found.port):
             return found
         if time.monotonic() >= deadline:
@@ -84,7 +93,8 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _read_file() -> IntakeAddress | None:
+def read_address() -> IntakeAddress | None:
+    """Where it listens, or did."""
     about = runtime.read_json(runtime.runtime_dir() / FILE, own=True) or {}
     port, token = about.get("port"), about.get("token")
     return IntakeAddress(port, token) if type(port) is int and isinstance(token, str) and token else None
@@ -99,7 +109,7 @@ def main() -> int:
     from trainvitals.settings import resolve
     from trainvitals.trackers.intake.app import IntakeApp
 
-    before = _read_file()
+    before = read_address()
     bound = _bind(before.port if before is not None else 0)
     listener = IntakeAddress(bound.getsockname()[1], before.token if before is not None else secrets.token_urlsafe(24))
     app = IntakeApp(resolve(), ("wandb", "mlflow"), listener.token, programs=True)
@@ -109,6 +119,12 @@ def main() -> int:
     threading.Thread(target=_end_when_idle, args=(server, app, lock), daemon=True).start()
     server.run(sockets=[bound])
     return 0
+
+
+def read_token() -> str | None:
+    """What it wants to be shown; None if it never ran."""
+    found = read_address()
+    return found.token if found is not None else None
 
 
 def _bind(port: int) -> socket.socket:

@@ -13,11 +13,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainvitals.stderr import print_line
-from trainvitals.trackers.intake.keys import PROGRAM_PATH, make_program_path
+from trainvitals.trackers.intake.keys import find_program_address, has_own_key, list_ours, make_program_path
 
 _OFF = "to turn this off: TRAINVITALS_CAPTURE_TRACKERS=0"
 
 MakeEnv = Callable[[str, str | None], dict[str, str]]
+
+
+def keep_pointed(client: str) -> dict[str, str]:
+    """The variables with which a program that this one was started by has pointed the client into the run. Empty if
+    there is none, or if somebody has given the client a key of theirs since, which is not for us."""
+    if not is_pointed_here(client):
+        return {}
+    from trainvitals.trackers.intake.process import note_client, read_token
+
+    token = read_token()
+    made = {name: os.environ[name] for name in list_ours(os.environ, token, [client])}
+    if token is not None and has_own_key(client, os.environ, token):
+        withdraw(made)
+        return {}
+    note_client()
+    return made
 
 
 def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
@@ -55,7 +71,8 @@ def is_answered(client: str) -> bool:
         listener = ensure_intake()
     except Exception:  # noqa: BLE001 - the boundary around the user's program
         listener = None
-    if listener is not None and os.environ[_ADDRESSES[client]].startswith(f"{listener.address}/"):
+    pointed = find_program_address(client, os.environ)
+    if listener is not None and pointed is not None and pointed.startswith(f"{listener.address}/"):
         return True
     print_line(f"what this program logs with {client} is not captured: nothing listens for it any more")
     return False
@@ -67,12 +84,16 @@ def _has_server() -> bool:
     return find_spec("starlette") is not None and find_spec("uvicorn") is not None
 
 
-_ADDRESSES = {"wandb": "WANDB_BASE_URL", "mlflow": "MLFLOW_TRACKING_URI"}
-
-
 def is_pointed_here(client: str) -> bool:
     """Whether the program has imported this client, and it logs into this run."""
-    return client in _ADDRESSES and PROGRAM_PATH in os.environ.get(_ADDRESSES[client], "")
+    return find_program_address(client, os.environ) is not None
+
+
+def withdraw(made: Mapping[str, str]) -> None:
+    """The program names a server of its own: what was set is unset."""
+    for name, value in made.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]
 
 
 def is_logging(modules: Mapping[str, object] = sys.modules) -> bool:

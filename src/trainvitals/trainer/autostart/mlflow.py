@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainvitals.trainer.autostart import capture
 
 CONFIGURED = (
-    "MLFLOW_TRACKING_URI",
+    *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
     "MLFLOW_RUN_ID",
     "MLFLOW_EXPERIMENT_ID",
     "DATABRICKS_HOST",
@@ -21,13 +24,30 @@ LOCAL_STORES = ("mlruns", "mlflow.db")
 
 def autostart() -> None:
     """MLflow is there: point it here, unless it is set up. A `set_tracking_uri()` of the program counts more."""
-    if is_configured(os.environ):
-        return
     from trainvitals.trackers.intake.keys import make_mlflow_env
 
-    capture.point_here("mlflow", make_mlflow_env)
+    made = capture.keep_pointed("mlflow")
+    if not made and not is_configured(os.environ):
+        made = capture.point_here("mlflow", make_mlflow_env)
+    if made:
+        _give_way(sys.modules["mlflow"], made)
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
     """Whether there is a server for the client, or runs of it in this folder."""
     return any(environ.get(name) for name in CONFIGURED) or any(Path(name).exists() for name in LOCAL_STORES)
+
+
+def _give_way(mlflow: Any, made: Mapping[str, str]) -> None:
+    """A server that the program names must not get our token."""
+    set_tracking_uri = mlflow.set_tracking_uri
+
+    @functools.wraps(set_tracking_uri)
+    def give_way(*args: Any, **kwargs: Any) -> Any:
+        if made["MLFLOW_TRACKING_URI"] in (*args, *kwargs.values()):  # as before, or again
+            os.environ.update({name: value for name, value in made.items() if not os.environ.get(name)})
+        else:
+            capture.withdraw(made)
+        return set_tracking_uri(*args, **kwargs)
+
+    mlflow.set_tracking_uri = give_way

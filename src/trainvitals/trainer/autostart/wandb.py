@@ -22,11 +22,11 @@ _ACCOUNT = ("api_key", "base_url")
 
 def autostart() -> None:
     """W&B's client is there: point it here, unless it is set up."""
-    if is_configured(os.environ):
-        return
     from trainvitals.trackers.intake.keys import make_wandb_env
 
-    made = capture.point_here("wandb", make_wandb_env)
+    made = capture.keep_pointed("wandb")
+    if not made and not is_configured(os.environ):
+        made = capture.point_here("wandb", make_wandb_env)
     if made:
         _give_way(sys.modules["wandb"], made)
 
@@ -59,14 +59,14 @@ def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
     @functools.wraps(login)
     def give_way_at_login(*args: Any, **kwargs: Any) -> Any:
         if any(value for value in (*args[1:], kwargs.get("key"), kwargs.get("host"))):
-            _withdraw(made)
+            capture.withdraw(made)
         return login(*args, **kwargs)
 
     @functools.wraps(init)
     def give_way_at_init(*args: Any, **kwargs: Any) -> Any:
         is_ours = capture.is_pointed_here("wandb")
         if _names_account(kwargs.get("settings")) or (is_ours and not capture.is_answered("wandb")):
-            _withdraw(made)
+            capture.withdraw(made)
         return init(*args, **kwargs)
 
     wandb.login, wandb.init = give_way_at_login, give_way_at_init
@@ -78,9 +78,3 @@ def _names_account(settings: Any) -> bool:
         return any(settings.get(name) for name in _ACCOUNT)
     given = getattr(settings, "model_fields_set", ("api_key",))  # older ones do not note what was given
     return any(name in given and getattr(settings, name, None) for name in _ACCOUNT)
-
-
-def _withdraw(made: Mapping[str, str]) -> None:
-    for name, value in made.items():
-        if os.environ.get(name) == value:
-            del os.environ[name]
