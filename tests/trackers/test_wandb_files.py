@@ -38,6 +38,7 @@ run.log({
 }) if sys.argv[1] == "0" else None
 run.config.update({"added": 5})
 run.summary["best"] = 0.9
+run.summary["loss"] = 2
 run.alert(title="Careful", text="loss is odd", level=wandb.AlertLevel.WARN)
 run.finish(exit_code=int(sys.argv[1]))
 """
@@ -92,7 +93,10 @@ def test_a_finished_run_is_imported_value_by_value(written: Path, tmp_path: Path
     assert file.config == {"lr": 0.1, "nested": {"depth": 3}, "api_key": "[redacted]", "added": 5}
     events = {row.event: row for row in reader.events()}
     assert (events["alert"].message, events["alert"].severity) == ("Careful: loss is odd", "warning")
-    assert events["summary"].data == {"best": 0.9}
+    assert (events["summary"].message, events["summary"].data) == (
+        "W&B summary: best = 0.9, loss = 2, word",
+        {"best": 0.9, "loss": 2, "word": "hi"},
+    )
     assert "a printed line" in (reader.folder / "console.rank0.log").read_text()
     assert any(name.startswith(wandb_files.SYSTEM) for name in reader.names())
     media = {row["name"]: reader.folder / "media" / row["file"] for row in list_rows(reader.folder)}

@@ -168,3 +168,6 @@ def test_the_summary_is_that_of_wandb(ours: Ran, theirs: Ran) -> None:
     assert found == read(theirs)
     folder = ours.runs["config_and_summary"].folder
     assert json.loads((folder / "files/wandb-summary.json").read_text())["best_accuracy"] == 0.75
+    for ran in (ours, theirs):
+        (event,) = [row for row in ran.runs["config_and_summary"].events() if row.event == "summary"]
+        assert event.data == {"best_accuracy": 0.75, "done": True}

@@ -26,7 +26,14 @@ from trainvitals.protobuf import Malformed, as_bytes, as_int, as_text, read_fiel
 from trainvitals.trackers.foreign import parse_json, to_micros
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
 from trainvitals.trackers.run_writing import About
-from trainvitals.trackers.wandb_conventions import SEVERITIES, find_framework_step, list_files
+from trainvitals.trackers.wandb_conventions import (
+    SEVERITIES,
+    SUMMARY_EVENT,
+    describe_own_values,
+    find_framework_step,
+    find_own_values,
+    list_files,
+)
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 << 10
@@ -81,6 +88,8 @@ class WandbRun:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._end: SourceEnd | None = None
+        self._summary: dict[str, Any] = {}
+        self._last: dict[str, float] = {}
         self.key = path.stem.removeprefix("run-")
 
     @property
@@ -110,7 +119,7 @@ class WandbRun:
         return self._end
 
     def read(self, position: Mapping[str, Any]) -> Iterator[Piece]:
-        reading = _Reading(self._path)
+        reading = _Reading(self._path, self._summary, self._last)
         piece = reading.begin_piece(int(position.get("offset", 0)))
         for after, record in _read_records(self._path, int(position.get("offset", 0)), piece.left_out):
             try:
@@ -205,17 +214,17 @@ def read_steps(path: Path) -> Iterator[int]:
 class _Reading:
     """One pass over the records of a run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, summary: dict[str, Any], last: dict[str, float]) -> None:
+        """`summary` and the `last` value of every metric are those of the run, which may be read bit by bit."""
         self._files = path.parent / "files"
+        self._summary, self._last = summary, last
         self.end: SourceEnd | None = None
         self._about: About | None = None
-        self._summary: dict[str, Any] = {}
         self._printed: list[str] = []
         self._events: list[SourceEvent] = []
         self._media: list[Medium] = []
         self._media_bytes = 0
         self._time: float | None = None
-        self._logged: set[str] = set()
 
     def begin_piece(self, offset: int) -> Piece:
         return Piece(position={"offset": offset}, lines=Lines("training"))
@@ -225,10 +234,9 @@ class _Reading:
         return rows >= PIECE_ROWS or self._media_bytes >= PIECE_BYTES
 
     def finish_piece(self, piece: Piece) -> Piece:
-        only = {name: value for name, value in self._summary.items() if name[0] != "_" and name not in self._logged}
-        if self.end is not None and only:
-            self._events.append(SourceEvent("summary", "values that are only in W&B's summary", self._time, data=only))
-            self._summary = {}
+        if self.end is not None and (own := find_own_values(self._summary, self._last)):
+            self._events.append(SourceEvent(SUMMARY_EVENT, describe_own_values(own), self._time, data=own))
+            self._summary.clear()
         piece.about, piece.events, piece.media = self._about, self._events, self._media
         piece.printed = "".join(self._printed)
         self._about, self._events, self._media, self._printed = None, [], [], []
@@ -263,7 +271,6 @@ class _Reading:
     def _take_history(self, data: bytes, piece: Piece) -> None:
         values: dict[str, Any] = {}
         _update(values, data)
-        self._logged.update(values)
         step, moment = values.pop("_step", None), values.pop("_timestamp", None)
         for name in [name for name in values if name.startswith("_")]:
             del values[name]
@@ -291,7 +298,7 @@ class _Reading:
         if isinstance(value, str) and value in NONFINITE:
             value = NONFINITE[value]
         if isinstance(value, (int, float)):
-            row[name] = value
+            row[name] = self._last[name] = value
         elif isinstance(value, dict):
             if "_type" in value:
                 media = [*self._read_media(name, value, step, seconds)]

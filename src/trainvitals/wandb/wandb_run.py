@@ -12,8 +12,16 @@ from types import TracebackType
 from typing import Any
 
 from trainvitals.handlers import is_from_handler
+from trainvitals.redaction import free_key
 from trainvitals.trackers.intake.wandb_lines import StepMetrics
-from trainvitals.trackers.wandb_conventions import FILES, SEVERITIES, write_summary
+from trainvitals.trackers.wandb_conventions import (
+    FILES,
+    SEVERITIES,
+    SUMMARY_EVENT,
+    describe_own_values,
+    find_own_values,
+    write_summary,
+)
 from trainvitals.trainer.run import Run as TrainvitalsRun
 from trainvitals.wandb.artifacts import Artifact, save_files
 from trainvitals.wandb.data_types import find_medium
@@ -23,6 +31,8 @@ from trainvitals.wandb.wandb_summary import Summary
 
 SUMMARY_SECONDS = 15.0
 """How often the summary is written while nothing but logged values changes it."""
+_TAKEN = dict.fromkeys(("self", "event", "message", "severity"))
+"""What an event of a run is made with, besides its values."""
 
 
 class Run:
@@ -313,6 +323,9 @@ class Run:
             self._save(pattern, base)
         if self.summary:
             self._write_summary()
+        if self.kept is not None and (own := find_own_values(self.summary.own_values(), {})):
+            values = {free_key(name, _TAKEN): value for name, value in own.items()}
+            self.kept.event(SUMMARY_EVENT, describe_own_values(own), **values)
 
     @property
     def is_over(self) -> bool:

@@ -67,6 +67,10 @@ class Summary(MutableMapping[str, Any]):
     def as_dict(self) -> dict[str, Any]:
         return dict(self.items())
 
+    def own_values(self) -> dict[str, Any]:
+        """What is not simply the last value that was logged."""
+        return {name: value for name, value in self.items() if name in self._own or name in self._wanted}
+
     def __getitem__(self, name: str) -> Any:
         return _plain(self._values[name])
 

@@ -36,7 +36,7 @@ with wandb.init(
     for step in range(20):
         odd = math.nan if step % 2 else step
         run.log({"loss": 1 / (step + 1), "odd": odd, "top": math.inf, "acc": {"train": step}})
-    run.summary["best"] = 0.05
+    run.summary.update({"best": 0.05, "done": True})
     run.alert("low accuracy", "it is 3 %", level=wandb.AlertLevel.WARN)
     with open("weights.txt", "w") as file:
         file.write("weights")
@@ -74,6 +74,8 @@ def test_a_script_after_the_documentation_logs_everything(
     assert (reader.folder / "files" / "weights.txt").read_text() == "weights"
     assert [path.read_text() for path in reader.folder.glob("artifacts/dataset/*/weights.txt")] == ["weights"]
     assert json.loads((reader.folder / "files" / "wandb-summary.json").read_text())["best"] == 0.05
+    (summary,) = [event for event in reader.events() if event.event == "summary"]
+    assert (summary.message, summary.data) == ("W&B summary: best = 0.05, done = True", {"best": 0.05, "done": True})
     assert "trained dataset:v0" in next(reader.folder.glob("console.*.log")).read_text()
     assert version != "installed" or "system" in reader.tables(), "older clients measure after 10 s at the earliest"
     assert "sk-proj" not in "".join(

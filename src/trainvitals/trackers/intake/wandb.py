@@ -29,7 +29,17 @@ from trainvitals.trackers.intake.wandb_artifacts import WandbArtifacts
 from trainvitals.trackers.intake.wandb_reading import WandbReading
 from trainvitals.trackers.intake.wandb_references import ENTITY, PROJECT, TOOL, RunReference, read_texts, refer
 from trainvitals.trackers.run_writing import About
-from trainvitals.trackers.wandb_conventions import ARTIFACTS, FILES, SEVERITIES, SUMMARY, list_files, write_summary
+from trainvitals.trackers.wandb_conventions import (
+    ARTIFACTS,
+    FILES,
+    SEVERITIES,
+    SUMMARY,
+    SUMMARY_EVENT,
+    describe_own_values,
+    find_own_values,
+    list_files,
+    write_summary,
+)
 
 SILENT_SECONDS = 300.0
 """A client sends something every 30 s as long as it lives."""
@@ -359,6 +369,8 @@ class Wandb:
 
     def _take_history(self, run: IntakeRun, offset: int, lines: list[Any]) -> None:
         known = int(run.position.get("history", 0))
+        run.tables.setdefault("first", known)
+        last = run.tables.setdefault("last", {})
         steps = run.tables.get("steps")
         if steps is None:
             begun = run.position.get("begun", ())
@@ -368,6 +380,7 @@ class Wandb:
                 continue  # it came before, and the client does not know
             parsed = wandb_lines.parse_history(line, steps)
             run.writer.append(parsed.values, step=parsed.step, time=parsed.time or time.time())
+            last.update(parsed.values)
             for media in parsed.media:
                 try:
                     _keep_media(run, media, parsed)
@@ -398,6 +411,28 @@ class Wandb:
         if isinstance(summary, dict):
             write_summary(run.folder, summary, self._runs.settings.redact)
 
+    def _note_summary(self, run: IntakeRun) -> None:
+        """What the program has put into the summary itself is in no metric: an event has it."""
+        try:
+            summary = parse_json(_read_text(run.folder / FILES / SUMMARY))
+        except ValueError:
+            return
+        own = find_own_values(summary, self._find_last(run)) if isinstance(summary, dict) else {}
+        if own:
+            run.writer.event(SUMMARY_EVENT, describe_own_values(own), data=own)
+
+    @staticmethod
+    def _find_last(run: IntakeRun) -> dict[str, float]:
+        """The last value of every metric."""
+        last: dict[str, float] = run.tables.get("last", {})
+        if not run.tables.get("first", run.position.get("history")):
+            return last
+        from trainvitals.journal.reader import RunReader  # the first rows came to a process before this one
+
+        theirs = {own: name for name, own in run.writer.origin.renamed.items()}
+        summary = RunReader(run.folder).summary()
+        return {**{theirs.get(name, name): float(item.last) for name, item in summary.items()}, **last}
+
     def _leave_out(self, run: IntakeRun, what: str) -> None:
         left_out = dict(run.writer.origin.left_out)
         if what in left_out or len(left_out) < 100:
@@ -407,6 +442,7 @@ class Wandb:
     def _complete(self, run: IntakeRun, code: object) -> None:
         code = code if isinstance(code, int) else 0
         if not run.file.is_over:
+            self._note_summary(run)
             run.end("finished" if code == 0 else "failed", exit_code=code)
         self._runs.forget(run)
 
