@@ -253,6 +253,24 @@ def test_where_it_cannot_start_the_client_behaves_as_ever(tmp_path: Path, own_ru
 
 
 @pytest.mark.parametrize(
+    ("script", "environ", "lines"),
+    [
+        (WANDB, {"WANDB_MODE": "offline"}, 1),
+        (WANDB, {"WANDB_MODE": "disabled"}, 0),
+        (MLFLOW, {"MLFLOW_TRACKING_URI": "sqlite:///own.db"}, 1),
+        (MLFLOW, {"MLFLOW_TRACKING_URI": "sqlite:///own.db", "TRAINVITALS_CAPTURE_TRACKERS": "0"}, 0),
+        ("import mlflow\nmlflow.set_tracking_uri('sqlite:///own.db')" + MLFLOW * 2, {}, 1),
+    ],
+)
+def test_a_line_says_where_the_numbers_of_a_client_go_that_is_set_up(
+    script: str, environ: dict[str, str], lines: int, tmp_path: Path
+) -> None:
+    errors = run(tmp_path, script, "2", "0", **environ)
+    assert errors.count("and not into this run") == lines
+    assert [rows for _, rows in runs(tmp_path)] == [[]]
+
+
+@pytest.mark.parametrize(
     "environ",
     [{"WANDB_API_KEY": "x"}, {"WANDB_BASE_URL": "http://x"}, {"WANDB_MODE": "offline"}, {"WANDB_DISABLED": "true"}],
 )

@@ -62,11 +62,15 @@ _CLIENTS = {
 _PROGRAM_ADDRESS = re.compile(rf"http://127\.0\.0\.1:\d+{PROGRAM_PATH}/[\w-]+/\d+/\d+")
 
 
+def is_program_address(address: object) -> bool:
+    return isinstance(address, str) and _PROGRAM_ADDRESS.fullmatch(address) is not None
+
+
 def find_program_address(client: str, environ: Mapping[str, str]) -> str | None:
     """Where the client of a program below `trainvitals run` was pointed at; None if it was not."""
     row = _CLIENTS.get(client)
     address = environ.get(row.address, "") if row is not None else ""
-    return address if _PROGRAM_ADDRESS.fullmatch(address) else None
+    return address if is_program_address(address) else None
 
 
 def list_ours(environ: Mapping[str, str], token: str | None, clients: Iterable[str] = tuple(_CLIENTS)) -> list[str]:

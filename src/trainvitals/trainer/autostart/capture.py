@@ -1,8 +1,9 @@
 """A program below `trainvitals run` imports the client of another tracker for which nobody has set up a server: its
 client is pointed at a process of ours, which writes what it logs into the run of the command.
 
-Whoever has an account, a key, a server or a folder for the client keeps them: nothing is redirected then. If anything
-goes wrong here, the client behaves as it would without us. Tested in tests/trainer/test_capture.py.
+Whoever has an account, a key, a server or a folder for the client keeps them: nothing is redirected then, and a line
+says so when the client begins a run. If anything goes wrong here, the client behaves as it would without us.
+Tested in tests/trainer/test_capture.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from trainvitals.stderr import print_line
 from trainvitals.trackers.intake.keys import find_program_address, has_own_key, list_ours, make_program_path
@@ -18,6 +20,15 @@ from trainvitals.trackers.intake.keys import find_program_address, has_own_key, 
 _OFF = "to turn this off: TRAINVITALS_CAPTURE_TRACKERS=0"
 
 MakeEnv = Callable[[str, str | None], dict[str, str]]
+
+_told: set[str] = set()
+
+
+def is_wanted() -> bool:
+    """Whether this is a program below `trainvitals run`, and the setting does not say not to."""
+    from trainvitals.settings import resolve
+
+    return bool(os.environ.get("TRAINVITALS_RUN_DIR")) and resolve().capture_trackers
 
 
 def keep_pointed(client: str) -> dict[str, str]:
@@ -37,14 +48,7 @@ def keep_pointed(client: str) -> dict[str, str]:
 
 
 def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
-    """Set the variables with which the client logs into this run, unless the setting says not to. Which were set."""
-    folder = os.environ.get("TRAINVITALS_RUN_DIR")
-    if not folder:
-        return {}
-    from trainvitals.settings import resolve
-
-    if not resolve().capture_trackers:
-        return {}
+    """Set the variables with which the client logs into this run. Which were set."""
     from trainvitals.trackers.intake.process import ensure_intake, note_client
     from trainvitals.trainer import ranks
 
@@ -56,7 +60,8 @@ def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
     if listener is None:
         return {}
     rank = ranks.find_rank(os.environ)
-    made = make_env(listener.address + make_program_path(Path(folder), rank.rank, os.getpid()), listener.token)
+    path = make_program_path(Path(os.environ["TRAINVITALS_RUN_DIR"]), rank.rank, os.getpid())
+    made = make_env(listener.address + path, listener.token)
     os.environ.update(made)
     if rank.rank == 0:
         print_line(f"what this program logs with {client} goes into this run, as no server is set up for it; {_OFF}")
@@ -87,6 +92,28 @@ def _has_server() -> bool:
 def is_pointed_here(client: str) -> bool:
     """Whether the program has imported this client, and it logs into this run."""
     return find_program_address(client, os.environ) is not None
+
+
+def guard(work: Callable[..., None], *given: Any) -> None:
+    """Do something of ours in a call of the program's."""
+    try:
+        work(*given)
+    except Exception as error:  # noqa: BLE001 - the boundary around the user's program
+        from trainvitals.trainer.autostart.trouble import note_trouble
+
+        note_trouble(f"a run of a tracker is not looked at: {error!r:.300}")
+
+
+def tell_elsewhere(client: str, source: str) -> None:
+    """The client has begun a run that is not ours. `source` is what can be imported."""
+    from trainvitals.trainer import ranks
+
+    if client not in _told and ranks.find_rank(os.environ).rank == 0:
+        print_line(
+            f"what this program logs with {client} goes where {client} is set up to, and not into this run; to copy it "
+            f"there: trainvitals import {client} {source}; {_OFF}"
+        )
+    _told.add(client)
 
 
 def withdraw(made: Mapping[str, str]) -> None:

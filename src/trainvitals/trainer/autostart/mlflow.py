@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainvitals.trackers.intake.keys import is_program_address, make_mlflow_env
 from trainvitals.trainer.autostart import capture
 
 CONFIGURED = (
@@ -24,13 +25,15 @@ LOCAL_STORES = ("mlruns", "mlflow.db")
 
 def autostart() -> None:
     """MLflow is there: point it here, unless it is set up. A `set_tracking_uri()` of the program counts more."""
-    from trainvitals.trackers.intake.keys import make_mlflow_env
-
+    if not capture.is_wanted():
+        return
     made = capture.keep_pointed("mlflow")
     if not made and not is_configured(os.environ):
         made = capture.point_here("mlflow", make_mlflow_env)
+    mlflow = sys.modules["mlflow"]
     if made:
-        _give_way(sys.modules["mlflow"], made)
+        _give_way(mlflow, made)
+    _watch_runs(mlflow.MlflowClient)
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
@@ -51,3 +54,22 @@ def _give_way(mlflow: Any, made: Mapping[str, str]) -> None:
         return set_tracking_uri(*args, **kwargs)
 
     mlflow.set_tracking_uri = give_way
+
+
+def _watch_runs(client: Any) -> None:
+    """Every new run is made by this method, whoever asks for it."""
+    create_run = client.create_run
+
+    @functools.wraps(create_run)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        run = create_run(self, *args, **kwargs)
+        capture.guard(_note_run, self)
+        return run
+
+    client.create_run = watched
+
+
+def _note_run(client: Any) -> None:
+    """A run has begun, here or elsewhere."""
+    if not is_program_address(client.tracking_uri):
+        capture.tell_elsewhere("mlflow", "STORE")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainvitals.trackers.intake.keys import is_program_address, make_wandb_env
 from trainvitals.trainer.autostart import capture
 
 CONFIGURED = (
@@ -18,17 +19,17 @@ CONFIGURED = (
 """Variables with which somebody has set up the client."""
 _SETTINGS = ("base_url", "api_key", "mode", "disabled", "entity")
 _ACCOUNT = ("api_key", "base_url")
+_OFFLINE = ("offline", "dryrun")
 
 
 def autostart() -> None:
     """W&B's client is there: point it here, unless it is set up."""
-    from trainvitals.trackers.intake.keys import make_wandb_env
-
+    if not capture.is_wanted():
+        return
     made = capture.keep_pointed("wandb")
     if not made and not is_configured(os.environ):
         made = capture.point_here("wandb", make_wandb_env)
-    if made:
-        _give_way(sys.modules["wandb"], made)
+    _follow(sys.modules["wandb"], made)
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
@@ -52,7 +53,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
+def _follow(wandb: Any, made: Mapping[str, str]) -> None:
     """A program that gives the client a key or a server of its own has an account, and that is where it logs to."""
     login, init = wandb.login, wandb.init
 
@@ -67,9 +68,18 @@ def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
         is_ours = capture.is_pointed_here("wandb")
         if _names_account(kwargs.get("settings")) or (is_ours and not capture.is_answered("wandb")):
             capture.withdraw(made)
-        return init(*args, **kwargs)
+        run = init(*args, **kwargs)
+        capture.guard(_note_run, run)
+        return run
 
     wandb.login, wandb.init = give_way_at_login, give_way_at_init
+
+
+def _note_run(run: Any) -> None:
+    """A run has begun, here or elsewhere."""
+    mode = run.settings.mode
+    if mode != "disabled" and (mode in _OFFLINE or not is_program_address(run.settings.base_url)):
+        capture.tell_elsewhere("wandb", "wandb/")
 
 
 def _names_account(settings: Any) -> bool:
