@@ -85,7 +85,7 @@ def test_what_is_missing_is_named_once_and_does_nothing(capfd: pytest.CaptureFix
         wandb.agent("id", function=lambda: 1 / 0, count=3)
         api = wandb.Api()
         assert not api and list(api.runs("me/p")) == []
-        run.log({"curve": wandb.plot.line_series([1], [[2]]), "film": wandb.Video("a.mp4"), "loss": 1.0})
+        run.log({"curve": wandb.plot.line_series([1], [[2]]), "cloud": wandb.Object3D("a.obj"), "loss": 1.0})
         run.use_artifact("model:latest").download()
         run.log({"words": ["a", "b"]})
     printed = capfd.readouterr().err
@@ -93,7 +93,7 @@ def test_what_is_missing_is_named_once_and_does_nothing(capfd: pytest.CaptureFix
         "sweep()",
         "agent()",
         "Api()",
-        "Video()",
+        "Object3D()",
         "plot.line_series()",
         "Run.use_artifact()",
         "sync_tensorboard",
@@ -102,6 +102,36 @@ def test_what_is_missing_is_named_once_and_does_nothing(capfd: pytest.CaptureFix
     assert [row["loss"] for row in reader(run).rows()] == [1.0, 1.0]
     with pytest.raises(AttributeError):
         wandb._private  # noqa: B018
+
+
+def test_what_is_missing_can_be_asked_for_as_a_class(capfd: pytest.CaptureFixture[str]) -> None:
+    assert not isinstance(1.0, wandb.Object3D) and not isinstance(1.0, (wandb.Molecule, wandb.Image))
+
+    class Own(wandb.Evaluation):  # type: ignore[misc]
+        pass
+
+    assert not issubclass(Own, wandb.Evaluation) and Own.__mro__ == (Own, object)
+    assert capfd.readouterr().err.count("has no Evaluation") == 1
+    for kind in (wandb.CommError, wandb.errors.AuthenticationError, wandb.errors.OfAnotherVersion):
+        with pytest.raises(ZeroDivisionError):
+            try:
+                1 / 0  # noqa: B018
+            except kind:
+                pass
+
+
+def test_films_and_sounds_are_files_of_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.mp4", "b.wav"):
+        (tmp_path / name).write_text(name)
+    run = wandb.init(project="p")
+    run.log({"play/film": wandb.Video("a.mp4", fps=4, format="mp4"), "sound": wandb.Audio(tmp_path / "b.wav", 44100)})
+    run.log({"gone": wandb.Video("gone.mp4"), "frames": wandb.Video(np.zeros((2, 3, 4, 4))), "loss": 1.0})
+    files = reader(run).folder / "files"
+    assert (files / "video/play/film_0.mp4").read_text() == "a.mp4"
+    assert (files / "audio/sound_0.wav").read_text() == "b.wav"
+    printed = capfd.readouterr().err
+    assert "gone.mp4: No such file" in printed and "no Video() of anything but a file" in printed
+    assert [row["loss"] for row in reader(run).rows()] == [1.0]
 
 
 def test_a_disabled_run_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

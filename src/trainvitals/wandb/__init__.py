@@ -8,7 +8,7 @@
 
 What W&B has and this does not is reported once by name, and ignored (docs/trackers.md). Frameworks import the real
 `wandb`; for them there is `trainvitals run`, which needs no change at all.
-Tested in tests/wandb_drop_in/test_scripts.py and tests/wandb/test_surface.py.
+Tested in tests/wandb_drop_in/test_scripts.py and tests/wandb_drop_in/test_surface.py.
 """
 
 from __future__ import annotations
@@ -27,10 +27,15 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.settings import resolve
 from trainvitals.wandb import errors as errors
 from trainvitals.wandb.artifacts import Artifact as Artifact
+from trainvitals.wandb.data_types import Audio as Audio
 from trainvitals.wandb.data_types import Histogram as Histogram
 from trainvitals.wandb.data_types import Html as Html
 from trainvitals.wandb.data_types import Image as Image
 from trainvitals.wandb.data_types import Table as Table
+from trainvitals.wandb.data_types import Video as Video
+from trainvitals.wandb.errors import CommError as CommError
+from trainvitals.wandb.errors import Error as Error
+from trainvitals.wandb.errors import UsageError as UsageError
 from trainvitals.wandb.missing import Missing, report_once
 from trainvitals.wandb.wandb_config import Config as Config
 from trainvitals.wandb.wandb_config import read_config

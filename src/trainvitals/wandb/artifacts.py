@@ -73,7 +73,7 @@ class Artifact:
         """Copy the files into the run folder. Raises OSError."""
         place = f"{self.name.replace('/', '-')}/{self.digest}"
         for name, path in self._files.items():
-            _copy(path, folder, ARTIFACTS, f"{place}/{name}")
+            keep_file(path, folder, ARTIFACTS, f"{place}/{name}")
 
     def __getattr__(self, name: str) -> Missing:
         if name.startswith("_"):
@@ -94,12 +94,13 @@ def save_files(folder: Path, pattern: str, base: str | os.PathLike[str] | None) 
             continue
         root = Path(base) if base is not None else path.parent
         name = os.path.relpath(path, root)
-        if _copy(path, folder, FILES, name):
+        if keep_file(path, folder, FILES, name):
             found.append((path, name))
     return found
 
 
-def _copy(path: Path, folder: Path, top: str, name: str) -> bool:
+def keep_file(path: Path, folder: Path, top: str, name: str) -> bool:
+    """Copy a file below `top` of the run folder; whether it could be. Raises OSError."""
     try:
         target = make_place(folder, top, name)
     except BadName as error:

@@ -8,8 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from trainvitals.trackers.wandb_conventions import FILES
 from trainvitals.trainer.run import Run
-from trainvitals.wandb.missing import Missing, report_once
+from trainvitals.wandb.artifacts import keep_file
+from trainvitals.wandb.missing import Missing, report_missing, report_once
 
 
 class Image:
@@ -127,9 +129,36 @@ class Html:
         return self.html
 
 
-def find_medium(value: Any) -> Image | Table | Histogram | Html | None:
+class _Recording:
+    """A file, kept as it is; of frames or samples none is made."""
+
+    def __init__(self, data_or_path: Any, *options: Any, caption: str | None = None, **more: Any) -> None:
+        self.path = Path(data_or_path) if isinstance(data_or_path, (str, PathLike)) else None
+        self.caption = caption or ""
+
+    def keep(self, run: Run, name: str, step: int) -> None:
+        kind = type(self).__name__
+        if self.path is None:
+            report_missing(f"{kind}() of anything but a file")
+            return
+        try:
+            target = f"{kind.lower()}/{name}_{step}{self.path.suffix}"
+            keep_file(self.path, Path(run.folder), FILES, target)
+        except OSError as error:
+            report_once(f"not kept: {self.path}: {error.strerror or error}")
+
+
+class Video(_Recording):
+    """A film."""
+
+
+class Audio(_Recording):
+    """A sound."""
+
+
+def find_medium(value: Any) -> Image | Table | Histogram | Html | Video | Audio | None:
     """What W&B would make of an object that is logged as it is; None if it is not media."""
-    if isinstance(value, (Image, Table, Histogram, Html)):
+    if isinstance(value, (Image, Table, Histogram, Html, Video, Audio)):
         return value
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, Image) for item in value):
         return _Images(value)

@@ -15,3 +15,10 @@ class CommError(Error):
 
 class UsageError(Error):
     """A call that makes no sense."""
+
+
+def __getattr__(name: str) -> type[Error]:
+    """Others of W&B, for programs that handle them: never raised."""
+    if name.startswith("_"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return type(name, (Error,), {})

@@ -22,7 +22,8 @@ def report_missing(name: str) -> None:
 
 
 class Missing:
-    """Stands for anything: whatever is asked of it or done with it gives it again."""
+    """Stands for anything: whatever is asked of it or done with it gives it again. As a class, nothing is an instance
+    of it, and what is derived from it is derived from nothing."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -47,6 +48,16 @@ class Missing:
 
     def __exit__(self, *error: object) -> None:
         return None
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return False
+
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return False
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        report_missing(self._name)
+        return ()
 
     def __repr__(self) -> str:
         return f"<no {self._name} in trainvitals.wandb>"
