@@ -19,8 +19,11 @@ import pytest
 from made_imports import points, reader_of, take, values
 from waiting import free_port, wait_until
 
+from trainvitals import settings
 from trainvitals.journal.encoding import format_time
-from trainvitals.trackers.importing import Imported, ImportFailed
+from trainvitals.trackers.importing import Import, Imported, ImportFailed
+from trainvitals.trackers.registry import REGISTRY
+from trainvitals.trackers.run_writing import TrackedRuns
 
 SCRIPT = """
 import math, os, sys, mlflow
@@ -158,9 +161,56 @@ def test_a_server_is_asked_for_the_same(stores: Path, tmp_path: Path) -> None:
         )
         assert len(after) == len(before) + 2
         assert [item.rows for item in take("mlflow", target, tmp_path)] == [0, 0, 0]
+        _expect_few_requests(port, tmp_path / "followed")
     finally:
         os.killpg(server.pid, 9)
         server.wait()
+
+
+def _expect_few_requests(port: int, root: Path) -> None:
+    """Followed, an MLflow server is asked for histories only where there is something new."""
+    asked: list[str] = []
+
+    class Counting(BaseHTTPRequestHandler):
+        def pass_on(self, body: bytes | None = None) -> None:
+            asked.append(self.path.partition("?")[2] if "get-history" in self.path else "")
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{self.path}", body)
+            request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request) as answer:
+                content = answer.read()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            self.pass_on()
+
+        def do_POST(self) -> None:
+            self.pass_on(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    between = ThreadingHTTPServer(("127.0.0.1", 0), Counting)
+    Thread(target=between.serve_forever, daemon=True).start()
+    try:
+        source = REGISTRY["mlflow"].open(f"http://127.0.0.1:{between.server_port}")
+        work = Import("mlflow", source, TrackedRuns(root, settings.resolve(environ={}, search=False)))
+        first = {item.run.file.name: item.run for item in work.take()}
+        assert any(asked)
+        asked.clear()
+        assert [item.rows for item in work.take()] == [0, 0, 0]
+        assert not any(asked) and len(asked) <= 3, "the experiments, and the runs of each"
+        point = {"run_id": first["open"].origin.key, "key": "loss", "value": 0.25, "timestamp": 2**41, "step": 9}
+        address = f"http://127.0.0.1:{port}/api/2.0/mlflow/runs/log-metric"
+        kind = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(address, json.dumps(point).encode(), kind)).close()
+        assert sorted(item.rows for item in work.take()) == [0, 0, 1]
+        assert len([query for query in asked if query]) == 1
+    finally:
+        between.shutdown()
+        between.server_close()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ from trainvitals.journal.media import Media, OverLimit
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.run_writing import About, RunWriter, TrackedRuns
 
+LOOK_SECONDS = 1.0
+"""Between two looks at a source that is followed."""
+
 
 class ImportFailed(TrainvitalsError):
     """A source that cannot be read at all."""
@@ -184,6 +187,12 @@ class Import:
         """Write the status of each run that is not followed now. `stopped` if no run will be followed any more."""
         for item in self._open.values():
             item.settle(self._source.unended, stopped=stopped)
+
+    @property
+    def look_seconds(self) -> float:
+        """Between two looks at a source that is followed. One that costs somebody else something has its own."""
+        found: float = getattr(self._source, "look_seconds", LOOK_SECONDS)
+        return found
 
     @property
     def goes_on(self) -> bool:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sqlite3
+import time
 import urllib.parse
 import urllib.request
 from collections import Counter
@@ -20,7 +21,7 @@ from trainvitals import http_client
 from trainvitals.journal.documents.run import RUNNING
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.foreign import LATEST, open_database, parse_json, read_yaml
-from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
+from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, list_tags
 from trainvitals.trackers.run_writing import About
 
@@ -29,6 +30,8 @@ PAGE = 25_000
 """Points that a server gives at once."""
 MOST_OF_AN_ANSWER = 64 << 20
 ANSWER_SECONDS = 60.0
+LATE_SECONDS = 300.0
+"""After which a point with an earlier time than others is found in a run that goes on."""
 DAMAGED = "points without a time or step that can be one"
 LARGEST_DOUBLE = 1.7976931348623157e308
 """What the database has for infinity."""
@@ -87,6 +90,8 @@ class MlflowStore(Protocol):
     """Where MLflow keeps runs. Everything here raises ImportFailed or OSError."""
 
     place: str
+    look_seconds: float
+    """Between two looks at runs that are followed."""
 
     def list_runs(self) -> Iterable[tuple[str, str]]:
         """(run id, experiment) of every run that is not deleted."""
@@ -137,6 +142,7 @@ class MlflowSource:
 
     def __init__(self, store: MlflowStore) -> None:
         self._store = store
+        self.look_seconds = store.look_seconds
         self._known: dict[str, MlflowRun] = {}
 
     def runs(self) -> list[MlflowRun]:
@@ -239,6 +245,8 @@ def _seconds(milliseconds: object) -> float | None:
 class FileStore:
     """`mlruns/<experiment>/<run>/metrics/<key>`: a line per point, `milliseconds value step`."""
 
+    look_seconds = LOOK_SECONDS
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self.place = str(root)
@@ -307,6 +315,8 @@ def _read_texts(folder: Path) -> dict[str, str]:
 class DatabaseStore:
     """`mlflow.db`, read while MLflow may be writing it."""
 
+    look_seconds = LOOK_SECONDS
+
     def __init__(self, path: Path) -> None:
         self.place = str(path)
         try:
@@ -360,10 +370,23 @@ def _from_database(value: float) -> float:
 # -- a server
 
 
+class _ReadMetric(NamedTuple):
+    """What was known of a metric when its history was read."""
+
+    latest: tuple[object, ...]
+    seen: list[Any]
+    time: float
+
+
 class ServerStore:
     """Asked over REST. Points have no order there but time, and one may be logged late, with an earlier time than those
     that were imported: then the first points of its metric are not those of before, and all of them are compared with
-    what the run has."""
+    what the run has.
+
+    Followed, a server is asked for its runs, with the latest value of each metric; for a history only where that is
+    another one than before, or the run goes on and has not been asked for long."""
+
+    look_seconds = 5.0
 
     def __init__(self, address: str) -> None:
         parts = urllib.parse.urlsplit(address)
@@ -371,6 +394,9 @@ class ServerStore:
         self._base = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self.place = self._base
         self._headers = _authorize(parts)
+        self._found: dict[str, Mapping[str, Any]] = {}
+        """Runs, as they were listed last."""
+        self._read: dict[tuple[str, str], _ReadMetric] = {}
 
     def _ask(self, route: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None) -> Any:
         address = f"{self._base}/api/2.0/mlflow/{route}"
@@ -410,14 +436,12 @@ class ServerStore:
             asked = {"experiment_ids": [identity], "max_results": 1000, "run_view_type": "ACTIVE_ONLY"}
             for run in self._pages("runs/search", "runs", asked):
                 info = run.get("info", {})
-                yield str(info.get("run_id") or info.get("run_uuid")), name
-
-    def _get(self, run_id: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._ask("runs/get", {"run_id": run_id}).get("run") or {}
-        return found
+                run_id = str(info.get("run_id") or info.get("run_uuid"))
+                self._found[run_id] = run
+                yield run_id, name
 
     def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
-        run = self._get(run_id)
+        run = self._found[run_id]
         info, data = run.get("info", {}), run.get("data", {})
         params, tags = (
             {str(item.get("key")): str(item.get("value")) for item in data.get(kind) or ()}
@@ -430,8 +454,13 @@ class ServerStore:
     def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
         seen: dict[str, list[Any]] = position.setdefault("seen", {})
         is_older = position.pop("counts", None) is not None  # noted by a version that counted points only
-        for metric in self._get(run_id).get("data", {}).get("metrics") or ():
+        run = self._found[run_id]
+        status = str(run.get("info", {}).get("status"))
+        for metric in run.get("data", {}).get("metrics") or ():
             key = str(metric.get("key"))
+            latest = (status, *(metric.get(name) for name in ("timestamp", "step")), str(metric.get("value")))
+            if self._is_read(run_id, key, latest, seen.get(key)):
+                continue
             asked = {"run_id": run_id, "metric_key": key, "max_results": PAGE}
             pages = self._pages("metrics/get-history", "metrics", asked, get=True)
             found = [
@@ -443,10 +472,18 @@ class ServerStore:
             found.sort(key=lambda point: (point.milliseconds, point.step, repr(point.value)))
             count, digest = seen.get(key) or [0, "" if is_older else _digest_points(())]
             seen[key] = [len(found), _digest_points(found)]
+            self._read[run_id, key] = _ReadMetric(latest, seen[key], time.monotonic())
             if _digest_points(found[:count]) == digest:
                 yield from found[count:]
             else:
                 yield from (point._replace(again=True) for point in found)
+
+    def _is_read(self, run_id: str, key: str, latest: tuple[object, ...], seen: object) -> bool:
+        """Whether the history has nothing new, and all of it was written."""
+        known = self._read.get((run_id, key))
+        if known is None or known.latest != latest or known.seen != seen:
+            return False
+        return _STATUSES.get(latest[0], RUNNING) != RUNNING or time.monotonic() - known.time < LATE_SECONDS
 
 
 def _digest_points(points: Iterable[MlflowPoint]) -> str:

@@ -39,8 +39,6 @@ trainvitals import mlflow sqlite:///mlflow.db
 trainvitals import csv results.csv --name baseline
 """
 
-LOOK_SECONDS = 1.0
-"""Between two looks at a source that is followed."""
 TEND_SECONDS = 15.0
 PROGRESS_SECONDS = 0.2
 
@@ -100,7 +98,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def follow(work: Import, printer: Printer, stop: threading.Event) -> None:
     """Until every run has an end in its tracker, or somebody stops it."""
     next_tend = time.monotonic() + TEND_SECONDS
-    while work.goes_on and not stop.wait(LOOK_SECONDS):
+    while work.goes_on and not stop.wait(work.look_seconds):
         for item in work.take(live=True):
             if item.is_new or item.rows or item.left_out or item.error:
                 printer.take(item)
