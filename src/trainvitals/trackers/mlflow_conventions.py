@@ -3,7 +3,9 @@ Tested in tests/trackers/test_mlflow_store.py and tests/trackers/intake/test_mlf
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Mapping
+from pathlib import Path
 
 from trainvitals.journal.documents.run import RUNNING
 
@@ -22,3 +24,13 @@ NOTES, NAME, COMMAND = "mlflow.note.content", "mlflow.runName", "mlflow.source.n
 def list_tags(tags: Mapping[str, str]) -> tuple[str, ...]:
     """A run's own tags, as ours: MLflow's clients set some of theirs."""
     return tuple(sorted(f"{key}={value}" for key, value in tags.items() if not key.startswith("mlflow.")))
+
+
+def find_local_store(address: str) -> Path | None:
+    """The folder or database that an address of MLflow means; None if it is not one of this machine."""
+    scheme, colon, rest = address.partition(":")
+    if scheme == "sqlite":
+        return Path(rest.removeprefix("///"))
+    if scheme == "file":
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(address).path))
+    return None if colon and "//" in rest else Path(address)

@@ -22,7 +22,7 @@ from trainvitals.journal.documents.run import RUNNING
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.foreign import LATEST, open_database, parse_json, read_yaml
 from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
-from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, list_tags
+from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, find_local_store, list_tags
 from trainvitals.trackers.run_writing import About
 
 PIECE_POINTS = 200_000
@@ -111,17 +111,12 @@ def open_source(target: str) -> MlflowSource:
 def open_store(target: str) -> MlflowStore:
     if target.startswith(("http://", "https://")):
         return ServerStore(target)
-    scheme, colon, rest = target.partition(":")
-    if scheme == "sqlite":
-        path = Path(rest.removeprefix("///"))
-    elif scheme == "file":
-        path = Path(urllib.parse.unquote(urllib.parse.urlsplit(target).path))
-    elif colon and "//" in rest:
+    path = find_local_store(target)
+    if path is None:
         raise ImportFailed(
-            f"cannot read {scheme}: addresses", hint="import from the MLflow server in front of it: http://HOST:PORT"
+            f"cannot read {target.partition(':')[0]}: addresses",
+            hint="import from the MLflow server in front of it: http://HOST:PORT",
         )
-    else:
-        path = Path(target)
     if path.is_file():
         return DatabaseStore(path.resolve())
     if not path.is_dir():
@@ -144,6 +139,13 @@ class MlflowSource:
         self._store = store
         self.look_seconds = store.look_seconds
         self._known: dict[str, MlflowRun] = {}
+
+    def find(self, run_id: str) -> MlflowRun:
+        """One run. Raises ImportFailed."""
+        found = next((run for run in self.runs() if run.key == run_id), None)
+        if found is None:
+            raise ImportFailed(f"there is no run {run_id} in {self._store.place}")
+        return found
 
     def runs(self) -> list[MlflowRun]:
         for run_id, experiment in self._store.list_runs():

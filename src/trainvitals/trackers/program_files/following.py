@@ -16,7 +16,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -31,13 +31,15 @@ from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.settings import Settings, resolve
-from trainvitals.trackers.importing import ImportFailed
+from trainvitals.trackers.importing import ImportFailed, SourceRun
 from trainvitals.trackers.intake.runs import CapturedProgram, ProgramWriter
-from trainvitals.trackers.program_files.notes import EVENT_FOLDER, TABLE, FileNote, read_notes
+from trainvitals.trackers.mlflow_store import MlflowSource, open_store
+from trainvitals.trackers.program_files.notes import EVENT_FOLDER, MLFLOW, TABLE, WANDB, FileNote, read_notes
 from trainvitals.trackers.program_files.repeats import Meaning, Repeats, read_meaning
-from trainvitals.trackers.run_writing import NO_TIME
+from trainvitals.trackers.run_writing import NO_TIME, About
 from trainvitals.trackers.tables import CsvTable, TableRun
 from trainvitals.trackers.tensorboard.reading import EventFile, is_event_file
+from trainvitals.trackers.wandb_files import SYSTEM, WandbRun
 
 LOOK_SECONDS = 1.0
 MOST_HELD = 200_000
@@ -58,6 +60,8 @@ class FileRows(NamedTuple):
 
     position: Mapping[str, Any]
     lines: Lines
+    config: Mapping[str, Any] | None = None
+    """What the program has told its tracker, where that has changed."""
 
 
 class ProgramFile(Protocol):
@@ -104,6 +108,38 @@ class WrittenTable:
             position = {"rows": 0, "offset": self._first, "mark": self._table.mark()}
         for piece in self._run.read(position):
             yield FileRows(piece.position, piece.lines or Lines("training"))
+
+
+class WrittenRun:
+    """A run that the client of another tracker keeps on this machine. The agent measures hardware itself."""
+
+    steps_are_epochs = False
+    has_steps = True
+
+    def __init__(self, open_run: Callable[[], SourceRun], hardware: str) -> None:
+        self._open = open_run
+        self._hardware = hardware
+        self._run: SourceRun | None = None
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]:
+        self._run = self._run or self._open()
+        for piece in self._run.read(position):
+            lines = Lines("training")
+            for micros, step, values in piece.lines.rows() if piece.lines is not None else ():
+                own = {name: value for name, value in values.items() if not name.startswith(self._hardware)}
+                if own:
+                    lines.add_row(micros, step, own)
+            yield FileRows(piece.position, lines, piece.about.config if piece.about is not None else None)
+
+
+def _open_file(note: FileNote, path: Path) -> ProgramFile:
+    if note.kind == TABLE:
+        return WrittenTable(note)
+    if note.kind == WANDB:
+        return WrittenRun(lambda: WandbRun(path), SYSTEM)
+    if note.kind == MLFLOW:
+        return WrittenRun(lambda: MlflowSource(open_store(note.path)).find(note.run), "system/")
+    return WrittenEvents(path)
 
 
 class _Held(NamedTuple):
@@ -160,11 +196,13 @@ class FollowedRank:
         wanted: dict[str, None] = {}
         for note in _without_former(notes):
             for path in _find_paths(note):
-                key = f"{path}#{note.timestamp}" if note.kind == TABLE else str(path)
+                part = note.timestamp if note.kind == TABLE else note.run
+                key = f"{path}#{part}" if part else str(path)
                 wanted[key] = None
                 if key not in self._files:
-                    opened: ProgramFile = WrittenTable(note) if note.kind == TABLE else WrittenEvents(path)
-                    self._files[key] = (opened, self._choose_prefix(type(opened), path.parent))
+                    opened = _open_file(note, path)
+                    folder = path / note.run if note.kind == MLFLOW else path.parent
+                    self._files[key] = (opened, self._choose_prefix(type(opened), folder))
         for key in wanted:
             file, prefix = self._files[key]
             # A file that is gone, or is not what its name promises, keeps nobody from the others.
@@ -218,6 +256,8 @@ class FollowedRank:
         return f"{folder.name}/"
 
     def _write(self, held: _Held) -> None:
+        if held.rows.config:
+            self._writer.describe(About(config=held.rows.config))
         for micros, step, values in held.rows.lines.rows():
             fresh = {
                 name: value
@@ -245,9 +285,9 @@ def _is_of_hparams(folder: Path) -> bool:
 
 def _without_former(notes: Iterable[FileNote]) -> list[FileNote]:
     """A table that is begun again is another file, in the place of the former one; one that grows is the same."""
-    found: dict[tuple[str, str], FileNote] = {}
+    found: dict[tuple[str, str, str], FileNote] = {}
     for note in notes:
-        place = (note.kind, note.path)
+        place = (note.kind, note.path, note.run)
         if place not in found or (note.kind == TABLE and not note.offset):
             found[place] = note
     return list(found.values())

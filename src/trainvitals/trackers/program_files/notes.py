@@ -17,7 +17,9 @@ from trainvitals.journal.folder import open_within
 
 NOTES = ".program_files.jsonl"
 EVENTS, EVENT_FOLDER, TABLE = "events", "event_folder", "table"
-"""What is noted: an event file; the folder in which a process makes one; a table with a row per step."""
+WANDB, MLFLOW = "wandb", "mlflow"
+"""What is noted: an event file; the folder in which a process makes one; a table with a row per step; a run in W&B's
+file; a run in MLflow's folder or database."""
 MOST_FILES = 1000
 """Of one run: a search over many settings may open a writer for each."""
 
@@ -36,9 +38,11 @@ class FileNote(Document):
     """Seconds since 1970."""
     offset: int = entry(whole, 0)
     """Where its own lines begin in a file that was there before."""
+    run: str = entry(text, "")
+    """Which one it is, of a store with many."""
 
 
-def write_note(run: Path, kind: str, path: str, *, rank: int, opened: float, offset: int = 0) -> None:
+def write_note(run: Path, kind: str, path: str, *, rank: int, opened: float, offset: int = 0, of: str = "") -> None:
     """Note a file of this process. Raises OSError."""
     note = FileNote(
         timestamp=format_time(opened),
@@ -49,6 +53,7 @@ def write_note(run: Path, kind: str, path: str, *, rank: int, opened: float, off
         host=runtime.host_name(),
         opened=opened,
         offset=offset,
+        run=of,
     )
     descriptor = open_within(run, NOTES)
     try:

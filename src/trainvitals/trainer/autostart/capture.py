@@ -2,7 +2,8 @@
 client is pointed at a process of ours, which writes what it logs into the run of the command.
 
 Whoever has an account, a key, a server or a folder for the client keeps them: nothing is redirected then, and a line
-says so when the client begins a run. If anything goes wrong here, the client behaves as it would without us.
+says so when the client begins a run; the agent copies the numbers that the client keeps on this machine. If anything
+goes wrong here, the client behaves as it would without us.
 Tested in tests/trainer/test_capture.py.
 """
 
@@ -104,15 +105,19 @@ def guard(work: Callable[..., None], *given: Any) -> None:
         note_trouble(f"a run of a tracker is not looked at: {error!r:.300}")
 
 
-def tell_elsewhere(client: str, source: str) -> None:
-    """The client has begun a run that is not ours. `source` is what can be imported."""
+def copy_from(client: str, path: str | None, run: str = "") -> None:
+    """The client has begun a run that is not ours: the agent copies its numbers from where the client keeps it, if that
+    is a file or folder of this machine."""
+    from trainvitals.settings import resolve
     from trainvitals.trainer import ranks
+    from trainvitals.trainer.autostart.program_files import note_file
 
+    is_copied = path is not None and resolve().agent
+    if path is not None and is_copied:
+        note_file(client, path, run=run)
     if client not in _told and ranks.find_rank(os.environ).rank == 0:
-        print_line(
-            f"what this program logs with {client} goes where {client} is set up to, and not into this run; to copy it "
-            f"there: trainvitals import {client} {source}; {_OFF}"
-        )
+        here = "its numbers are copied into this run" if is_copied else "not into this run"
+        print_line(f"what this program logs with {client} goes where {client} is set up to, and {here}; {_OFF}")
     _told.add(client)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.trackers.intake.keys import is_program_address, make_mlflow_env
+from trainvitals.trackers.mlflow_conventions import find_local_store
 from trainvitals.trainer.autostart import capture
 
 CONFIGURED = (
@@ -63,13 +64,14 @@ def _watch_runs(client: Any) -> None:
     @functools.wraps(create_run)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         run = create_run(self, *args, **kwargs)
-        capture.guard(_note_run, self)
+        capture.guard(lambda: _note_run(self.tracking_uri, run))
         return run
 
     client.create_run = watched
 
 
-def _note_run(client: Any) -> None:
+def _note_run(store: str, run: Any) -> None:
     """A run has begun, here or elsewhere."""
-    if not is_program_address(client.tracking_uri):
-        capture.tell_elsewhere("mlflow", "STORE")
+    if not is_program_address(store):
+        path = find_local_store(store)
+        capture.copy_from("mlflow", str(path) if path is not None and path.exists() else None, run.info.run_id)

@@ -17,20 +17,20 @@ from trainvitals.trackers.program_files.notes import EVENT_FOLDER, EVENTS, TABLE
 
 
 def _note_event_file(writer: Any, *_: Any, **__: Any) -> None:
-    _note(EVENTS, writer._file_name)
+    note_file(EVENTS, writer._file_name)
 
 
 def _note_metrics_table(writer: Any, *_: Any, **__: Any) -> None:
-    _note(TABLE, writer.metrics_file_path)
+    note_file(TABLE, writer.metrics_file_path)
 
 
 def _note_logged_table(logger: Any, *_: Any, **__: Any) -> None:
     path = Path(logger.filename)
-    _note(TABLE, str(path), path.stat().st_size if logger.append and path.exists() else 0)
+    note_file(TABLE, str(path), path.stat().st_size if logger.append and path.exists() else 0)
 
 
 def _note_event_folder(logdir: Any, *_: Any, **__: Any) -> None:
-    _note(EVENT_FOLDER, logdir.decode() if isinstance(logdir, bytes) else os.fspath(logdir))
+    note_file(EVENT_FOLDER, logdir.decode() if isinstance(logdir, bytes) else os.fspath(logdir))
 
 
 _OPENINGS: tuple[tuple[str, str, str, Callable[..., None]], ...] = (
@@ -70,7 +70,8 @@ def _noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable
     return call
 
 
-def _note(kind: str, path: str, offset: int = 0) -> None:
+def note_file(kind: str, path: str, offset: int = 0, run: str = "") -> None:
+    """Have the agent follow a file of this process."""
     folder = os.environ.get("TRAINVITALS_RUN_DIR")
     if not folder or "://" in str(path):
         return
@@ -79,4 +80,4 @@ def _note(kind: str, path: str, offset: int = 0) -> None:
 
     if resolve().capture_trackers:
         rank = ranks.find_rank(os.environ).rank
-        write_note(Path(folder), kind, str(path), rank=rank, opened=time.time(), offset=offset)
+        write_note(Path(folder), kind, str(path), rank=rank, opened=time.time(), offset=offset, of=run)

@@ -79,7 +79,7 @@ def _note_run(run: Any) -> None:
     """A run has begun, here or elsewhere."""
     mode = run.settings.mode
     if mode != "disabled" and (mode in _OFFLINE or not is_program_address(run.settings.base_url)):
-        capture.tell_elsewhere("wandb", "wandb/")
+        capture.copy_from("wandb", run.settings.sync_file)
 
 
 def _names_account(settings: Any) -> bool:
