@@ -195,13 +195,7 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     alerts = make(folder, receiver)
     heat(alerts, 90)
     run_for(alerts, lambda: receiver.requests, "an attempt")
-    alerts.end("finished")
-    assert session.still_sending()
-    session._lingering.clear()  # as if the agent had been killed now
-    alerts.close()
-    sending = alerts._outbox._channels["hook"].thread
-    assert sending is not None
-    sending.join()  # with a try that it may just have begun
+    stop_in_the_middle(alerts)
     before = len(receiver.requests)
     receiver.answers = [200]
     count = session.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
@@ -209,6 +203,37 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     wait_until(lambda: not session.still_sending(), "the end of sending")
     assert [body["rule"] for body in receiver.bodies[before:]] == ["hot"]
     assert session.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
+
+
+def stop_in_the_middle(alerts: RunAlerts) -> None:
+    """As if the agent were killed after the run has ended, with its messages on the way."""
+    alerts.end("finished")
+    assert session.still_sending()
+    session._lingering.clear()
+    alerts.close()
+    sending = alerts._outbox._channels["hook"].thread
+    assert sending is not None
+    sending.join()  # with a try that it may just have begun
+
+
+@pytest.mark.promise("the agent is killed while messages of several runs wait", "the next agent sends all of them")
+def test_runs_whose_folders_have_one_name_keep_their_messages_apart(folder: Path, receiver: Receiver) -> None:
+    receiver.answers = [503]
+    other = folder.parents[1] / "q" / folder.name
+    other.mkdir(parents=True)
+    (other / "run.json").write_text(json.dumps({"id": "r1", "status": "finished"}))
+    for place, celsius in ((folder, (90,)), (other, (70, 90))):
+        alerts = make(place, receiver)
+        before = len(receiver.requests)
+        heat(alerts, *celsius)
+        run_for(alerts, lambda known=before: len(receiver.requests) > known, "an attempt")
+        stop_in_the_middle(alerts)
+    before = len(receiver.requests)
+    receiver.answers = [200]
+    assert session.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/"))) == 2
+    wait_until(lambda: not session.still_sending(), "the end of sending")
+    assert {body["message"] for body in receiver.bodies[before:]} == {"GPU 0", "GPU 1"}
+    assert session.NOTES.list_folders() == []
 
 
 def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_see_all(

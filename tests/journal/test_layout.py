@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.journal.identity import TRAINER, clean_role
-from trainvitals.journal.layout import FileName, host_token, next_stamp, parse_name
+from trainvitals.journal.layout import FileName, host_token, next_stamp, parse_name, safe_name
 
 
 @given(
@@ -38,6 +40,14 @@ def test_the_names_of_the_design_are_kept() -> None:
 def test_other_files_are_not_ours() -> None:
     for name in ("run.json", "gpu_metrics.jsonl", "notes.txt", "training_metrics_2026_1.jsonl", ".x.tmp"):
         assert parse_name(name) is None
+
+
+def test_two_names_of_users_are_never_one_name_of_a_file() -> None:
+    long = "the validation loss of the second half of the epoch, averaged over the last ten of them"
+    names = ("loss_spike", "loss spike", "a/b", "a_b", "", "..", "Übel > 3", "损失过高", "温度过高", long, f"{long}!")
+    safe = [safe_name(name) for name in names]
+    assert len(set(safe)) == len(names) and all(re.fullmatch(r"[\w-]{1,100}", name, re.ASCII) for name in safe)
+    assert safe[0] == "loss_spike"
 
 
 def test_stamps_never_go_back() -> None:

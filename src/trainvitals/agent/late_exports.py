@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.agent import status
-from trainvitals.agent.folder_notes import FolderNotes
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.row_exporting import find_incomplete
 from trainvitals.agent.sealing import SegmentChildren
@@ -26,6 +25,7 @@ from trainvitals.exporters.start import start_runner
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.folder_notes import FolderNotes
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
 from trainvitals.ownership import explain_foreign
@@ -78,8 +78,8 @@ class LateExports:
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
         notes = NOTES.take()
-        for folder, known in notes:
-            self.add(folder, make_settings(known), os.environ)
+        for note in notes:
+            self.add(note.folder, make_settings(note.settings), os.environ)
         return len(notes)
 
     def adopt(self, folder: Path) -> None:
@@ -170,4 +170,4 @@ def _is_ours(known: Status, token: str | None) -> Callable[[FileName], bool]:
 
 def list_unsent() -> list[Path]:
     """The runs that have ended and that an exporter does not have as a whole."""
-    return [note.folder for note in NOTES.read()]
+    return NOTES.list_folders()

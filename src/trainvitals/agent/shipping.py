@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.agent import status
-from trainvitals.agent.folder_notes import FolderNotes
 from trainvitals.agent.log import BoundLog
 from trainvitals.errors import TrainvitalsError
 from trainvitals.exporters.runs import ShippingCounts
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.folder_notes import FolderNotes
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 
@@ -157,7 +157,7 @@ class Shipping:
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
         notes = NOTES.take()
-        for folder, known in notes:
+        for folder, known, _ in notes:
             if _is_removed(folder):
                 NOTES.remove(folder)
                 continue
@@ -358,4 +358,4 @@ def _is_removed(folder: Path) -> bool:
 
 def list_unshipped() -> list[Path]:
     """The runs of this machine and user that a gateway does not have as a whole."""
-    return [note.folder for note in NOTES.read()]
+    return NOTES.list_folders()

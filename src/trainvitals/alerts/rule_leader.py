@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from trainvitals.journal.folder import slugify
+from trainvitals.journal.layout import safe_name
 
 FOLDER = "claims"
 EXPIRES_SECONDS = 900.0
@@ -27,7 +27,7 @@ class Claims:
 
     def take(self, rule: str) -> bool:
         """Whether this host may speak for the rule."""
-        path = self._folder / slugify(rule)
+        path = self._folder / safe_name(rule)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:
@@ -61,7 +61,7 @@ class Claims:
 
     def release(self, rule: str) -> None:
         """It is over: the next time, whoever sees it first speaks."""
-        path = self._folder / slugify(rule)
+        path = self._folder / safe_name(rule)
         if path in self._mine:
             self._mine.discard(path)
             path.unlink(missing_ok=True)

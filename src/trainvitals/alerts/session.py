@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainvitals import runtime
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
@@ -37,7 +36,7 @@ from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.rows import AlertRow, EventRow, new_alert_row
 from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
-from trainvitals.journal.folder import slugify
+from trainvitals.journal.folder_notes import FolderNotes
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import Participant, subject_of
 from trainvitals.journal.layout import FileName
@@ -404,14 +403,9 @@ def _may_keep(address: Address) -> bool:
 
 # -- runs that have ended and still have notifications to send
 
+NOTES = FolderNotes("outbox")
 _lingering: dict[str, RunAlerts] = {}
 _lock = threading.Lock()
-
-
-def _outbox_note(folder: Path) -> Path:
-    place = runtime.runtime_dir() / "outbox"
-    place.mkdir(mode=0o700, exist_ok=True)
-    return place / f"{slugify(folder.name)}.json"
 
 
 def _linger(alerts: RunAlerts) -> None:
@@ -419,10 +413,9 @@ def _linger(alerts: RunAlerts) -> None:
     if not alerts.waiting:
         alerts.close()
         return
-    note = {"folder": str(alerts.folder), "settings": alerts._settings.as_json(), "about": alerts._about}
-    runtime.write_atomically(_outbox_note(alerts.folder), encode_line({**note, "host": alerts._own.host}))
     with _lock:
         _lingering[str(alerts.folder)] = alerts
+    NOTES.write(alerts.folder, alerts._settings, about=alerts._about, host=alerts._own.host)
 
 
 def adopt(folder: Path) -> None:
@@ -431,7 +424,7 @@ def adopt(folder: Path) -> None:
         before = _lingering.pop(str(folder), None)
     if before is not None:
         before.close()
-    _outbox_note(folder).unlink(missing_ok=True)
+    NOTES.remove(folder)
 
 
 def still_sending() -> bool:
@@ -441,27 +434,22 @@ def still_sending() -> bool:
         for key in done:
             alerts = _lingering.pop(key)
             alerts.close()
-            _outbox_note(alerts.folder).unlink(missing_ok=True)
+            NOTES.remove(alerts.folder)
         return bool(_lingering)
 
 
 def resume_sending(make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
     """At the agent's start: take up what an earlier agent could not deliver. Returns how many runs that concerns."""
-    place = runtime.runtime_dir() / "outbox"
     count = 0
-    for path in sorted(place.glob("*.json")) if place.is_dir() else ():
-        note = runtime.read_json(path, own=True)
-        if note is None:
-            continue  # another user's
-        folder = Path(str(note.get("folder", "")))
-        path.unlink(missing_ok=True)
+    for folder, known, more in NOTES.take():
+        NOTES.remove(folder)
         if not (folder / layout.RUN_FILE).is_file():
             continue
         alerts = RunAlerts(
             folder,
-            make_settings(note.get("settings") or {}),
-            note.get("about") or {},
-            name=FileName("alerts", 1, "", host=note.get("host")),
+            make_settings(known),
+            more.get("about") or {},
+            name=FileName("alerts", 1, "", host=more.get("host")),
         )
         count += 1
         _linger(alerts)

@@ -32,6 +32,7 @@ MEDIA = "media"
 BENCHMARKS = "benchmarks"
 PATCHES = "patches"
 REPORTS = "reports"
+_LONGEST_NAME = 80
 STAMP_FORMAT = "%Y%m%d_%H%M%S"
 
 METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
@@ -128,6 +129,16 @@ def parse_name(name: str) -> tuple[FileName, str] | None:
 def host_token(host: str) -> str:
     """A host name as allowed in a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", host).strip("-") or "host"
+
+
+def safe_name(name: str) -> str:
+    """What a user named, as the name of one file or folder; two names never share one."""
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:_LONGEST_NAME]
+    if clean == name and clean:
+        return clean
+    import hashlib  # a training without such names does without
+
+    return f"{clean}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def next_stamp(taken: Iterable[str], now: float | None = None) -> str:

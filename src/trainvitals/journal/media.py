@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -35,7 +34,6 @@ INDEX = "index.jsonl"
 MOST_FILES = 10_000
 """Of one run: more would make a folder that nobody can list."""
 MOST_FILE_BYTES = 64 << 20
-_LONGEST_NAME = 80
 _MOST_AGAIN = 1 << 20
 """Bytes of lines that may come again after a kill: those of one request."""
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
@@ -96,7 +94,7 @@ class Media:
             return
         self._check(len(data))
         place = self._folder
-        for part in (layout.MEDIA, kind, safe_name(name)):
+        for part in (layout.MEDIA, kind, layout.safe_name(name)):
             place = run_folder.make_within(place, part)
         path = _write_new(place, "all" if step is None else str(step), suffix, data)
         row = {
@@ -204,14 +202,6 @@ def _read_tail(path: Path) -> frozenset[bytes]:
             return frozenset(file.read().splitlines(keepends=True))
     except OSError:
         return frozenset()
-
-
-def safe_name(name: str) -> str:
-    """A name as that of one folder; two names never share one."""
-    clean = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:_LONGEST_NAME]
-    if clean == name and clean:
-        return clean
-    return f"{clean}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def image_suffix(data: bytes) -> str | None:

@@ -1,4 +1,7 @@
-"""Notes about runs for the next agent, in the runtime folder: what this one had not finished, however it ends."""
+"""Notes about runs for the next agent, in the runtime folder: what this one had not finished, however it ends.
+
+The folder's path is its name, as a digest: folders of one name are many.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from trainvitals.settings import Settings
 
 
 class FolderNote(NamedTuple):
-    """A run, and the settings that it had."""
+    """A run, the settings that it had, and what else whoever wrote it has to know again."""
 
     folder: Path
     settings: Mapping[str, Any]
+    more: Mapping[str, Any] = {}
 
 
 class FolderNotes:
@@ -27,22 +31,23 @@ class FolderNotes:
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
 
-    def write(self, folder: Path, settings: Settings) -> None:
+    def write(self, folder: Path, settings: Settings, **more: Any) -> None:
         """Raises OSError."""
         path = self._path(folder)
         runtime.make_folders(path.parent)
-        runtime.write_atomically(path, encode_line({"folder": str(folder), "settings": settings.as_json()}))
+        runtime.write_atomically(path, encode_line({**more, "folder": str(folder), "settings": settings.as_json()}))
 
     def remove(self, folder: Path) -> None:
         """That of this run, if there is one."""
         self._path(folder).unlink(missing_ok=True)
 
-    def read(self) -> list[FolderNote]:
-        """All of this user."""
-        return list(self._find().values())
+    def list_folders(self) -> list[Path]:
+        """The runs of this user that have one."""
+        return [note.folder for note in self._find().values()]
 
     def take(self) -> list[FolderNote]:
-        """The same, for who goes on with them: those of earlier versions get the name under which they are removed."""
+        """All of this user, for who goes on with them: those of earlier versions get the name under which they are
+        removed."""
         found = self._find()
         for path, note in found.items():
             if path != self._path(note.folder):
@@ -55,7 +60,7 @@ class FolderNotes:
         paths = sorted(place.glob("*.json")) if place.is_dir() else []
         found = ((path, runtime.read_json(path, own=True)) for path in paths)
         return {
-            path: FolderNote(Path(str(note.get("folder", ""))), note.get("settings") or {})
+            path: FolderNote(Path(str(note.pop("folder", ""))), note.pop("settings", None) or {}, note)
             for path, note in found
             if note is not None
         }
