@@ -127,6 +127,8 @@ def test_a_misspelt_threshold_and_one_that_is_no_number_are_errors() -> None:
         SettingError, match="unknown threshold 'gpu_temp_celsius', did you mean 'gpu_temperature_celsius'"
     ):
         Conditions({"gpu_temp_celsius": 70})
+    with pytest.raises(SettingError, match=r"'gpu_price_per_hour' was removed: set `price\.gpu_hour`"):
+        Conditions({"gpu_price_per_hour": 3.0})
     with pytest.raises(SettingError, match="'gpu_temperature_celsius' cannot be nan"):
         Conditions({"gpu_temperature_celsius": math.nan})
 

@@ -236,6 +236,38 @@ def test_runs_whose_folders_have_one_name_keep_their_messages_apart(folder: Path
     assert session.NOTES.list_folders() == []
 
 
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("prices", "name", "waste"),
+    [
+        ({}, H100, ""),
+        (
+            {"price.gpu_hour": 2.5, "price.currency": "EUR"},
+            H100,
+            "2.25 of every 2.50 EUR",
+        ),
+        ({"price.gpu_hour": 2.5}, "own", "2.25 of every 2.50"),
+        ({"price.plan": "on_demand"}, H100, "3.59 of every 3.99 USD"),
+        ({"price.plan": "on_demand"}, "own", ""),
+    ],
+)
+def test_an_underused_gpu_wastes_what_it_costs_everywhere_else(
+    folder: Path, receiver: Receiver, prices: dict[str, Any], name: str, waste: str
+) -> None:
+    alerts = make(folder, receiver, **{"alerts.rules": [], "alerts.disable": "none", **prices})
+    began = time.time()
+    used = {"utilization_percent": 10.0, "memory_percent": 80.0, "held_by_run": 1.0}
+    for second in range(0, 2700, 5):
+        alerts.see_sample("gpu", {"gpu_index": 0, "gpu_name": name}, used, began + second)
+    (found,) = [row for row in alerts.firing() if row.rule == "gpu_low_use"]
+    assert found.message == "GPU 0: 10 % utilization over 30 minutes" + (
+        f", about {waste} spent per hour is wasted" if waste else ""
+    )
+    alerts.close()
+
+
 def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_see_all(
     folder: Path, receiver: Receiver
 ) -> None:

@@ -34,11 +34,11 @@ from trainings import (
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
 from trainvitals.analysis.findings import INTERVALS, Curve, Measurements, Place, RunEnding
-from trainvitals.analysis.prices import Prices
 from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.identity import TRAINER, Participant
+from trainvitals.prices import Prices
 
 LOSS = training()["loss"].y
 STEP_TIME = training()["batch_time"].y

@@ -19,6 +19,7 @@ from trainvitals.conditions import ROWS, Condition, Conditions, LiveRule
 from trainvitals.errors import nearest
 from trainvitals.journal.identity import Participant
 from trainvitals.plugins import Registry
+from trainvitals.prices import NO_PRICES, GpuRate, Prices
 from trainvitals.settings import Settings
 
 
@@ -126,17 +127,26 @@ def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -
                 raise RuleError(f"alerts.actions: '{action}' is not one of {known}; use exec in a rule")
 
 
-def enrich(rule: object, fields: dict[str, Any]) -> None:
-    """Fields that a text needs and no measurement carries: whom it is about, where that one hangs if it is known, the
-    action for an Xid."""
+def enrich(rule: object, fields: dict[str, Any], prices: Prices = NO_PRICES) -> None:
+    """Fields that a text needs and no measurement carries: whom it is about, where that one hangs if it is known, what
+    an underused GPU costs, the action for an Xid."""
     if "rank" in fields:
         fields["participant"] = title = Participant.of(fields).title
         fields["Participant"] = title.capitalize()
     if "seconds_since_step" in fields:
         fields["place"] = f" ({fields['cause']})" if fields.get("cause") else ""
+    if "mean_use" in fields:
+        fields["waste"] = _describe_waste(fields["mean_use"], prices.per_hour([str(fields.get("gpu_name", ""))]))
     if "xid_last" in fields or "xid" in fields:
         from trainvitals.conditions.xids import find_xid
 
         xid = find_xid(int(fields.get("xid", fields.get("xid_last"))))  # type: ignore[arg-type]
         fields["xid_advice"] = xid.advise(fields.get("gpu_index", "?"))
         fields["xid_meaning"] = xid.meaning
+
+
+def _describe_waste(percent: float, rate: GpuRate | None) -> str:
+    if rate is None:
+        return ""
+    waste = (1 - percent / 100) * rate.per_hour
+    return f", about {waste:.2f} of every {f'{rate.per_hour:.2f} {rate.currency}'.strip()} spent per hour is wasted"

@@ -148,7 +148,7 @@ TABLES = {
 }
 # What the agent knows of a rank or a GPU, and what an event carries: not in the catalog, for no file has these columns.
 EXTRA: Mapping[str, Mapping[str, Type]] = {
-    "gpu": {"held_by_run": "number"},
+    "gpu": {"held_by_run": "number", "gpu_name": "text"},
     "run": {
         "state": "text",
         "cause": "text",

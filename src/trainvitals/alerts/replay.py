@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from trainvitals.alerts import builtin
@@ -16,6 +17,7 @@ from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.documents.run import BAD_ENDS, TRAINING
 from trainvitals.journal.encoding import TimeParser
 from trainvitals.journal.identity import Participant, gpu_key, subject_of
+from trainvitals.prices import NO_PRICES, Prices
 
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
@@ -39,10 +41,11 @@ def replay(
     baseline: Callable[[str, float], float | None] | None = None,
     world_size: int = 1,
     held_gpus: Collection[str] | None = None,
+    prices: Prices = NO_PRICES,
 ) -> Iterator[Change]:
     """Changes in order of time, pending ones left out. `rows(table)` gives the lines of a table; `baseline` another
     run's value at a step; `held_gpus` are the UUIDs of the GPUs that the run held, None if that is not known."""
-    engine = Engine(rules, context=context, enrich=builtin.enrich, baseline=baseline)
+    engine = Engine(rules, context=context, enrich=partial(builtin.enrich, prices=prices), baseline=baseline)
     events = list(events)
     world_size = max(world_size, _count_participants(events))
     streams = [_in_order(_points(table, rows(table), held_gpus)) for table in TABLES]

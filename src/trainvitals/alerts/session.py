@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.ownership import explain_foreign
+from trainvitals.prices import Prices
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import REFERENCES, Address
 from trainvitals.settings.channels import find_channel
@@ -140,7 +142,8 @@ class RunAlerts:
         self._restore()
 
     def _make_engine(self, rules: list[Rule]) -> Engine:
-        return Engine(rules, context=self._about, enrich=builtin.enrich, baseline=self._baseline.value)
+        enrich = partial(builtin.enrich, prices=Prices.of(self._settings))
+        return Engine(rules, context=self._about, enrich=enrich, baseline=self._baseline.value)
 
     # -- going on after a restart
 
@@ -231,6 +234,8 @@ class RunAlerts:
         sampled = not 0 <= when - self._last_sample.get(kind, 0.0) < SAMPLE_SECONDS * 0.9
         if sampled:
             self._last_sample[kind] = when
+        if table == "gpu":  # for what one such GPU costs; the lines of the run have it, too
+            values = {**values, "gpu_name": labels.get("gpu_name")}
         self._feed(Point(table, identity, values, when), sampled=sampled)
 
     def _feed(self, point: Point, *, judge: bool = True, sampled: bool = True) -> None:

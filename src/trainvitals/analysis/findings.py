@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Severity
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import Real
 from trainvitals.journal.identity import Participant
+from trainvitals.prices import NO_PRICES, Prices
 
 Floats = NDArray[np.float64]
 INTERVALS = "step_interval"

@@ -10,9 +10,9 @@ import numpy as np
 
 from trainvitals.analysis.findings import Device, Finding, Measurements
 from trainvitals.analysis.hardware import SAMPLES, mark_simulated, name_devices
-from trainvitals.analysis.prices import find_list_price, find_smaller
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions
+from trainvitals.prices import find_list_price, find_smaller
 
 LONGEST_GAP = 5.0
 """A pause between samples of more than this many times the usual is not counted: nothing is known of it."""

@@ -23,6 +23,9 @@ GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
 """Headings and rows, in the order of the documentation."""
 ROWS: tuple[Condition, ...] = tuple(row for _, rows in GROUPS for row in rows)
 
+REMOVED = {"gpu_price_per_hour": "set `price.gpu_hour`"}
+"""Thresholds of earlier versions, and what to do instead."""
+
 
 class Level(NamedTuple):
     """A value from which a number is coloured."""
@@ -52,6 +55,8 @@ class Conditions:
         if len(by_id) < len(self.rows) or len(known) < sum(len(row.thresholds) for row in self.rows):
             raise ValueError("two conditions or two thresholds have the same name")
         for name, value in self.changed.items():
+            if name in REMOVED:
+                raise SettingError(f"alerts.thresholds: '{name}' was removed: {REMOVED[name]}")
             if name not in known:
                 raise SettingError(
                     f"alerts.thresholds: unknown threshold '{name}'{nearest(name, known)}",

@@ -312,22 +312,14 @@ ROWS: tuple[Condition, ...] = (
         thresholds=(
             Threshold("gpu_low_use_percent", 30, "%", "a GPU with a lower mean utilization is underused"),
             Threshold("gpu_low_use_p95_percent", 70, "%", "a GPU almost always below this utilization is underused"),
-            Threshold("gpu_price_per_hour", 2.0, "", "price of a GPU hour, for the message"),
         ),
         live=LiveRule(
             f"mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > {HELD_PERCENT} "
             "and gpu[*].held_by_run == 1",
-            "GPU {gpu_index}: {mean_use:.0f} % utilization over 30 minutes, about {waste:.2f} of every {price:.2f} "
-            "spent per hour is wasted",
+            "GPU {gpu_index}: {mean_use:.0f} % utilization over 30 minutes{waste}",
             wait="5m",
             clear="mean(gpu[*].utilization_percent, 30m) > $gpu_low_use_percent + 10",
-            let={
-                "mean_use": "mean(gpu[*].utilization_percent, 30m)",
-                "waste": "(1 - mean(gpu[*].utilization_percent, 30m) / 100) * $gpu_price_per_hour",
-                "price": "$gpu_price_per_hour",
-            },
-            advice="Find what it is waiting for: trainvitals runs show latest. The price is "
-            "alerts.thresholds.gpu_price_per_hour.",
+            let={"mean_use": "mean(gpu[*].utilization_percent, 30m)", "gpu_name": "gpu[*].gpu_name"},
         ),
         prometheus=PrometheusRule(
             "avg_over_time(<gpu.utilization_percent>[30m]) < ~gpu.utilization_percent:$gpu_low_use_percent"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trainvitals.analysis.findings import Curve
-from trainvitals.analysis.prices import CO2_GRAMS, LIST_PRICES, Prices, find_list_price, find_smaller
+from trainvitals.prices import CO2_GRAMS, LIST_PRICES, Prices, find_list_price, find_smaller
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.quantities import format_cost
 

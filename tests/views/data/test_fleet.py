@@ -13,7 +13,6 @@ from made_runs import make_run, write
 
 from trainvitals.analysis.gpu_days import DAY, date_of
 from trainvitals.analysis.gpu_use import GpuUses
-from trainvitals.analysis.prices import Prices
 from trainvitals.conditions import Conditions
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
@@ -24,6 +23,7 @@ from trainvitals.lab.far import FarSide
 from trainvitals.lab.machines import Machine, MachineHardware
 from trainvitals.lab.places import parse_place
 from trainvitals.lab.runs import MachineRuns
+from trainvitals.prices import Prices
 from trainvitals.sources import World, create
 from trainvitals.views.data import fleet_runs
 from trainvitals.views.data.fleet import SILENT_SECONDS, describe_fleet

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 import jsonschema
 import pytest
 
-from trainvitals.analysis.prices import Prices
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import Real
 from trainvitals.journal.reader import RunReader
+from trainvitals.prices import Prices
 from trainvitals.views.data.shapes import Wire
 from trainvitals.views.data.wire import encode
 from trainvitals.views.report.data import make_data

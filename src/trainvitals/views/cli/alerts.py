@@ -288,6 +288,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from trainvitals.alerts.replay import replay
     from trainvitals.alerts.rules import SEVERITIES
     from trainvitals.journal.reader import open_run
+    from trainvitals.prices import Prices
 
     settings = resolve_settings(arguments)
     rules = _chosen_rules(settings, arguments)
@@ -307,6 +308,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             baseline=baseline.value,
             world_size=reader.info.file.world_size or 1,
             held_gpus=held,
+            prices=Prices.of(settings),
         )
         if SEVERITIES.index(change.rule.severity) >= lowest
     ]

@@ -12,12 +12,13 @@ from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
 from trainvitals.journal.flat_config import flatten
+from trainvitals.prices import Prices
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import RunSummary
 from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
-from trainvitals.views.data.cost import find_co2, prices_of
+from trainvitals.views.data.cost import find_co2
 from trainvitals.views.data.gpus import is_of_many_hosts
 from trainvitals.views.data.media import count_media, format_media
 from trainvitals.views.data.patches import describe_patch, format_untracked
@@ -48,7 +49,7 @@ class RunPrice(NamedTuple):
 
 def read_price(reader: Reader, summary: RunSummary, settings: Settings) -> RunPrice:
     """By the prices that are set, or listed."""
-    prices = prices_of(settings)
+    prices = Prices.of(settings)
     latest = {name: item.last for name, item in summary.metrics.items()}
     cost = describe_cost(reader, read_row_of(reader, summary.info.id), prices, latest)
     return RunPrice(cost, find_co2(prices, summary.energy_joules))

@@ -87,7 +87,7 @@ def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosi
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.conditions import Conditions
     from trainvitals.journal.reader import RunReader, open_run
-    from trainvitals.views.data.cost import prices_of
+    from trainvitals.prices import Prices
     from trainvitals.views.data.diagnosis import describe_judges, make_findings_file, read_measurements
 
     reference = arguments.run or "latest"
@@ -98,7 +98,7 @@ def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosi
         ((_, reader),) = open_far_runs([reference], arguments, settings)
     else:
         reader = open_run(reference, settings.dir)
-    found = diagnose(read_measurements(reader, prices_of(settings)), Conditions(settings.alerts_thresholds))
+    found = diagnose(read_measurements(reader, Prices.of(settings)), Conditions(settings.alerts_thresholds))
     if arguments.keep and isinstance(reader, RunReader):
         _keep(reader, make_findings_file(found, reader.info.attempt, describe_judges(settings)))
     return found

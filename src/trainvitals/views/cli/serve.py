@@ -14,12 +14,12 @@ from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.prices import Prices
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.gateway import AUDIT_HELP, open_audit, open_tokens
 from trainvitals.views.cli.hosts import HardwareHere, add_hosts, find_machines, find_store
-from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
     from trainvitals.fleet.audit import Audit
@@ -137,7 +137,7 @@ def execute(arguments: argparse.Namespace) -> int:
         tokens=_read_tokens(arguments.tokens, token, audit),
         audit=audit,
         find_runs=store.limited_to if store is not None else None,
-        prices=prices_of(settings),
+        prices=Prices.of(settings),
         conditions=Conditions(settings.alerts_thresholds),
         accept=accept,
         settings=settings,

@@ -4,10 +4,9 @@ Tested in tests/views/cli/test_report.py and tests/views/data/test_cost.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from trainvitals.analysis.prices import CO2_GRAMS, Plan, Prices
-from trainvitals.settings import Settings
+from trainvitals.prices import Prices
 
 if TYPE_CHECKING:
     from trainvitals.analysis.findings import Curve
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
 JOULES_PER_KWH = 3.6e6
 LATE = (0.6, 0.7), (0.9, 1.0)
 """Parts of a run between which the loss is compared, to know what it costs to lower it now."""
-
-
-def prices_of(settings: Settings) -> Prices:
-    """What an hour of a GPU and a kWh cost and emit."""
-    region = CO2_GRAMS.get((settings.price_region or "").upper()[:2])
-    return Prices(
-        gpu_hour=settings.price_gpu_hour,
-        kwh=settings.price_kwh,
-        currency=settings.price_currency or "",
-        plan=cast(Plan, settings.price_plan),
-        co2_grams_per_kwh=settings.price_co2 if settings.price_co2 is not None else region,
-    )
 
 
 def find_cost(

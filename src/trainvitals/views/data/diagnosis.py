@@ -14,14 +14,13 @@ from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
 from trainvitals.analysis.findings import INTERVALS, SHOWN, Curve, Device, Floats, Measurements, Place
 from trainvitals.analysis.metric_sense import is_held_out
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.identity import Participant, gpu_key
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.settings import Settings
-from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.endings import read_ending
 from trainvitals.views.data.gpus import is_own_gpu
 from trainvitals.views.data.participants import lowest_of
@@ -327,7 +326,7 @@ def read_findings(reader: Reader, settings: Settings) -> FindingsJson:
     kept = find_kept(reader, describe_judges(settings))
     if kept is not None:
         return kept
-    measured = read_measurements(reader, prices_of(settings))
+    measured = read_measurements(reader, Prices.of(settings))
     return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
@@ -336,7 +335,7 @@ def describe_judges(settings: Settings) -> dict[str, Any]:
     return {
         "version": __version__,
         "thresholds": dict(settings.alerts_thresholds or {}),
-        "prices": prices_of(settings)._asdict(),
+        "prices": Prices.of(settings)._asdict(),
     }
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from trainvitals.analysis.gpu_days import DAY, GpuDay
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.journal.encoding import parse_time
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.data.cost import find_co2, find_cost
 from trainvitals.views.data.fleet import PERIODS, NodeNames, find_dates
 from trainvitals.views.data.fleet_runs import FleetRun, HostPart

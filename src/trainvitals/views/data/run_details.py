@@ -15,7 +15,6 @@ from trainvitals.alerts import records
 from trainvitals.analysis.findings import Curve
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
@@ -23,6 +22,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.gpus import own_labels

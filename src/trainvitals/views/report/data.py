@@ -12,12 +12,12 @@ import numpy as np
 
 from trainvitals import __version__
 from trainvitals.analysis.expressions import ExpressionError, LoggedMetric
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Reader, Series, TextKind
 from trainvitals.journal.documents.view import ViewFile
 from trainvitals.journal.encoding import format_time
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.data import comparison, dashboard, run_details

@@ -10,11 +10,11 @@ from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.encoding import format_time
+from trainvitals.prices import Prices
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.views.data import quantities
 from trainvitals.views.data.comparison import describe_comparison
-from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.diagnosis import read_findings
 from trainvitals.views.data.run_details import describe_run as describe_details
 from trainvitals.views.data.run_rows import read_row_of
@@ -70,7 +70,7 @@ def draw_markdown_with_pictures(
 
 
 def _make_data(runs: Sequence[NamedRun], settings: Settings) -> ReportDataJson:
-    return make_data(runs, Conditions(settings.alerts_thresholds), prices_of(settings))
+    return make_data(runs, Conditions(settings.alerts_thresholds), Prices.of(settings))
 
 
 def _describe_notes(runs: Sequence[NamedRun], settings: Settings, *, with_alerts: bool = False) -> list[SvgNote]:
@@ -78,7 +78,7 @@ def _describe_notes(runs: Sequence[NamedRun], settings: Settings, *, with_alerts
     if len(runs) != 1:
         return []
     key, reader = runs[0]
-    run = describe_details(reader, key, prices_of(settings))
+    run = describe_details(reader, key, Prices.of(settings))
     health, findings = run["health"], read_findings(reader, settings)["findings"]
     parts = [run["status"]]
     parts += [f"last step {run['step']:,}"] if run["step"] is not None else []

@@ -15,7 +15,6 @@ from trainvitals import __version__
 from trainvitals.alerts import builtin, records
 from trainvitals.analysis.expressions import ExpressionError
 from trainvitals.analysis.groups import BAND_KINDS
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, RunNotFound, TrainvitalsError, nearest
 from trainvitals.journal import edits, layout, project_view
@@ -28,6 +27,7 @@ from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
 from trainvitals.lab.runs import MachineRuns
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details, sweep
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.clock import describe_range

@@ -21,11 +21,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import MachineError, TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.api import ENDPOINTS, DrawReport, File, Web

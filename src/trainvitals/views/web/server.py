@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
-from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.web import login
 from trainvitals.views.web.gate import App, Door, is_loopback
 

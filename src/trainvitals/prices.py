@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from trainvitals.settings import Settings
 
 Plan = Literal["none", "on_demand", "spot"]
 LIST_CURRENCY = "USD"
@@ -85,6 +88,18 @@ class Prices(NamedTuple):
         kinds = {price: known.count(price) for price in known}
         basis = "; ".join(f"{count} x {price.text}" for price, count in kinds.items())
         return GpuRate(sum(price.hour for price in known), LIST_CURRENCY, basis)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Prices:
+        """Those that the user set."""
+        region = CO2_GRAMS.get((settings.price_region or "").upper()[:2])
+        return cls(
+            gpu_hour=settings.price_gpu_hour,
+            kwh=settings.price_kwh,
+            currency=settings.price_currency or "",
+            plan=cast(Plan, settings.price_plan),
+            co2_grams_per_kwh=settings.price_co2 if settings.price_co2 is not None else region,
+        )
 
 
 class GpuRate(NamedTuple):
