@@ -180,6 +180,9 @@ def test_another_sites_name_for_loopback_reads_nothing(serve) -> None:
         (f"127.0.0.1:{server.port}", 200),
         ("localhost", 200),
         ("[::1]:1", 200),
+        ("[::1]", 200),
+        ("localhost.", 200),
+        ("localhost@evil.example", 421),
     ):
         assert fetch(url(server), {"Host": host})[0] == status, host
 

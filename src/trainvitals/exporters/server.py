@@ -21,6 +21,7 @@ from pathlib import Path
 
 from trainvitals.certificates import make_server_context, stamp
 from trainvitals.errors import SettingError
+from trainvitals.host_names import is_loopback, split_host
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import find_file, read_secret
 
@@ -78,12 +79,7 @@ class ServedAddress:
 
     @property
     def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def check(self) -> None:
         """SettingError for an address that must not be served like this."""
@@ -225,15 +221,8 @@ class _Request(BaseHTTPRequestHandler):
 
     def _is_host_known(self) -> bool:
         """On loopback only its own names: a page of some site must not read this through a name of that site."""
-        if not self.server.address.is_loopback:
-            return True
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        if host in ("", "localhost"):
-            return True
-        try:
-            return ipaddress.ip_address(host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        header = self.headers.get("Host", "")  # HTTP/1.0 has none
+        return not self.server.address.is_loopback or not header or is_loopback(split_host(header) or "")
 
     def _is_allowed(self) -> bool:
         address = self.server.address

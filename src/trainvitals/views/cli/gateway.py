@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ipaddress
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from trainvitals.analysis.wording import count_of
 from trainvitals.errors import TrainvitalsError
+from trainvitals.host_names import is_loopback
 from trainvitals.settings.secrets import is_reference, read_secret
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of, resolve_settings
@@ -65,7 +65,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     audit = open_audit(arguments.audit)
     if arguments.tokens is not None:
         tokens = open_tokens(arguments.tokens, audit)
-    elif not _is_loopback(arguments.listen):
+    elif not is_loopback(arguments.listen):
         raise UsageError(
             f"--listen {arguments.listen} requires --tokens FILE: otherwise anyone could write",
             hint="create a token: trainvitals gateway token NAME --project PROJECT --tokens FILE",
@@ -119,15 +119,6 @@ def open_tokens(file: Path, audit: Audit | None) -> Tokens:
     if audit is None:
         return Tokens(file)
     return Tokens(file, lambda what, name: audit.note(what, name=name))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # -- token

@@ -8,7 +8,6 @@ Sec-Fetch-Site), whether or not a token is required. A browser logs in with a li
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from trainvitals.guessing import WrongTokens
+from trainvitals.host_names import is_address, is_loopback, split_host
 from trainvitals.views.web import entrance, login
 
 if TYPE_CHECKING:
@@ -45,16 +45,6 @@ ENTRANCE = ("code", "token")
 """Query parameters that log a browser in."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a name or address means this machine only."""
-    if host in ("localhost", "localhost.localdomain"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 @dataclass(frozen=True)
 class Door:
     """What is checked. `hosts` are the names, besides loopback and addresses, allowed in the Host header."""
@@ -77,31 +67,11 @@ class Door:
             return False
         if is_loopback(name) or name in self.hosts:
             return True
-        if not self.any_address:
-            return False
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True  # anybody can point a name here, but not an address
+        return self.any_address and is_address(name)
 
     def accepts(self, token: str) -> bool:
         """Whether this is the token, in constant time."""
         return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
-
-
-def split_host(header: str) -> str | None:
-    """The name without its port, lower case; None if the header is not a host."""
-    text = header.strip().lower()
-    if text.startswith("["):
-        name, bracket, port = text[1:].partition("]")
-        if not bracket or (port and not (port[0] == ":" and port[1:].isdecimal())):
-            return None
-        return name
-    name, colon, port = text.partition(":")
-    if not name or (colon and not port.isdecimal()) or any(character in name for character in "/\\@ \t"):
-        return None
-    return name.rstrip(".") or None
 
 
 class Gate:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import runtime
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
+from trainvitals.host_names import is_loopback
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.web import login
-from trainvitals.views.web.gate import App, Door, is_loopback
+from trainvitals.views.web.gate import App, Door
 
 if TYPE_CHECKING:
     from trainvitals.fleet.audit import Audit
