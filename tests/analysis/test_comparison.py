@@ -29,6 +29,12 @@ def test_a_higher_accuracy_is_better_and_an_unknown_metric_only_different() -> N
     assert compare_metric("temperature", noisy(0.5), noisy(0.6)).word == "different"
 
 
+def test_a_number_at_the_end_of_a_word_does_not_hide_it() -> None:
+    assert [better(name) for name in ("rouge1", "eval/bleu4", "mAP50", "top5_acc", "f1")] == ["higher"] * 5
+    assert [better(name) for name in ("loss_2", "val/err1")] == ["lower"] * 2
+    assert [better(name) for name in ("layer3", "bitmap", "conv1/scores2d")] == [None] * 3
+
+
 def test_a_share_near_one_is_weighed_by_the_errors_that_are_left() -> None:
     accuracy = compare_metric("val/accuracy", noisy(0.990, 0.001), noisy(0.996, 0.001))
     assert accuracy.word == "better" and accuracy.change == pytest.approx(0.006, abs=1e-3)

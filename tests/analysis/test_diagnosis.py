@@ -33,7 +33,7 @@ from trainings import (
 )
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Measurements, Place, RunEnding
+from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Measurements, Place, RunEnding
 from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.cause import STALLED, Cause
@@ -179,12 +179,24 @@ def test_overfitting_names_the_best_step() -> None:
     assert found.step == 1400 and found.severity == "warning"
 
 
-def test_overfitting_with_a_metric_that_still_improves_is_overconfidence() -> None:
+@pytest.mark.parametrize("name", ["val_accuracy", "val/acc@5", "val/rouge1", "val_mAP50", "eval/reward"])
+def test_overfitting_with_a_metric_that_still_improves_is_overconfidence(name: str) -> None:
+    found = find_overfit(name)
+    assert found.severity == "info" and f"{name} is still improving: overconfident" in found.evidence[-1]
+
+
+@pytest.mark.parametrize("name", ["val/bitmap_bytes", "val/vacc_seconds", "val/temperature"])
+def test_overfitting_with_a_number_that_rises_and_need_not_is_overfitting(name: str) -> None:
+    assert find_overfit(name).severity == "warning"
+
+
+def find_overfit(name: str) -> Finding:
+    """While this rises."""
     values = np.concatenate([np.linspace(3, 2, 8), np.linspace(2.05, 2.6, 7)])
-    better = by_step(np.linspace(0.5, 0.9, 15), 200)
-    curves = {**training(), "val_loss": by_step(values, 200), "val_accuracy": better}
-    found = find(healthy(training=Curves(curves)), "loss.overfit")
-    assert found.severity == "info" and "overconfident" in found.evidence[-1]
+    rising = by_step(np.linspace(0.5, 0.9, 15), 200)
+    return find(
+        healthy(training=Curves({**training(), "val_loss": by_step(values, 200), name: rising})), "loss.overfit"
+    )
 
 
 def test_exploding_gradients() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainvitals.analysis.episodes import find_rises, find_spikes, stride_of
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.metric_sense import is_held_out, is_reward
+from trainvitals.analysis.metric_sense import better, is_held_out, is_reward
 from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, growth, percent, show
@@ -282,9 +282,6 @@ def _find_plateau(loss: Curve, small: float) -> tuple[int, float, float] | None:
     return int(x[min(int(high[-1]) + 1, begin) if len(high) else 0]), before, min(later)
 
 
-_BETTER_HIGH = ("acc", "f1", "auc", "map", "bleu", "rouge", "iou", "score")
-
-
 def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss on held-out data rises while the training loss falls."""
     names = [name for name in measured.training.names() if is_held_out(name) and "loss" in name.lower()]
@@ -347,8 +344,7 @@ def _when_three_above(held: Curve, best_at: int, share: float) -> int:
 def _still_improves(measured: Measurements, since: int) -> str | None:
     """The name of a held-out metric, higher is better, whose best is in the last quarter since then."""
     for name in measured.training.names():
-        low = name.lower()
-        if not is_held_out(name) or not any(word in low for word in _BETTER_HIGH):
+        if not is_held_out(name) or better(name) != "higher":
             continue
         found = measured.training.get(name)
         curve: Curve | None = found.finite() if found is not None else None

@@ -24,6 +24,7 @@ _HIGHER = (
     "f1",
     "auc",
     "map",
+    "ap",  # mAP
     "bleu",
     "rouge",
     "reward",
@@ -37,7 +38,7 @@ _HIGHER_PARTS = ("samples_per_sec", "tokens_per_sec", "throughput", "accuracy")
 _EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]|$)")
 _REWARDS = ("reward", "rewards", "rew", "return", "returns")
 _NO_REWARD = ("std", "var", "variance", "loss", "error", "kl", "time", "normalized")
-_SHARES = ("acc", "accuracy", "f1", "auc", "map", "iou")
+_SHARES = ("acc", "accuracy", "f1", "auc", "map", "ap", "iou")
 
 
 def is_held_out(name: str) -> bool:
@@ -68,4 +69,5 @@ def better(name: str) -> Direction | None:
 
 def _words(name: str) -> list[str]:
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # trainLoss
-    return re.split(r"[^a-z0-9]+", apart.lower())
+    words = re.split(r"[^a-z0-9]+", apart.lower())
+    return [*words, *(word.rstrip("0123456789") for word in words if word[-1:].isdecimal())]  # rouge1, map50
