@@ -112,6 +112,18 @@ def test_a_selection_looks_at_what_was_named_only() -> None:
         assert len(changes) == (1 if index == 1 else 0)
 
 
+@pytest.mark.parametrize(
+    ("selector", "slices"), [("0", [1, 2]), ('"0:2"', [2]), ('"MIG-1"', [1]), ("2", []), ("1", [])]
+)
+def test_slices_are_selected_by_their_gpu_or_by_themselves(selector: str, slices: list[int]) -> None:
+    found = engine({"name": "hot", "when": f"gpu[{selector}].temperature_celsius > 80"})
+    fired = []
+    for part in (1, 2):
+        labels = {"gpu_index": 0, "gpu_uuid": f"MIG-{part}", "mig_index": part}
+        fired += found.feed(Point("gpu", labels, {"temperature_celsius": 90}, T))
+    assert [change.labels["mig_index"] for change in fired] == slices
+
+
 def test_two_gpus_can_be_compared() -> None:
     found = engine({"name": "apart", "when": "gpu[0].power_draw_watts - gpu[1].power_draw_watts > 100"})
     found.feed(Point("gpu", {"gpu_index": 0}, {"power_draw_watts": 400}, T))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from trainvitals.journal.identity import (
@@ -11,11 +14,14 @@ from trainvitals.journal.identity import (
     gpu_key,
     gpu_key_across_hosts,
     gpu_number,
+    gpu_title,
     is_gpu_named,
     role_of_class,
     subject_of,
 )
 
+TITLES = Path(__file__).parents[1] / "data" / "gpu_titles.json"
+"""Read by the page's tests as well."""
 ROW = {
     "timestamp": "t",
     "host": "a",
@@ -42,6 +48,11 @@ def test_a_slice_has_a_number_of_its_gpu_and_its_own() -> None:
     assert gpu_number({}, "0000:01:00.0") == "0000:01:00.0"
 
 
+@pytest.mark.parametrize(("labels", "title"), json.loads(TITLES.read_text()))
+def test_a_gpu_is_called_the_same_here_and_on_the_page(labels: dict[str, object], title: str) -> None:
+    assert gpu_title(labels) == title
+
+
 @pytest.mark.parametrize("wanted", [1, "GPU-1", "GPU", "MIG-p"])
 def test_a_gpu_is_named_by_its_index_or_the_beginning_of_a_uuid(wanted: int | str) -> None:
     assert is_gpu_named(wanted, {**ROW, "mig_parent": "MIG-parent"})
@@ -50,6 +61,7 @@ def test_a_gpu_is_named_by_its_index_or_the_beginning_of_a_uuid(wanted: int | st
 
 def test_what_may_change_about_a_thing_does_not_identify_it() -> None:
     assert subject_of("gpu", ROW) == {"gpu_index": 1, "gpu_uuid": "GPU-1"}
+    assert subject_of("gpu", {**ROW, "mig_index": 2}) == {"gpu_index": 1, "gpu_uuid": "GPU-1", "mig_index": 2}
     assert subject_of("system", {"host": "a", "load_1m": 1.0}) == {}
     assert subject_of("process", {"pid": 7, "rss_mb": 1.0}) == {"rank": 0}
     assert subject_of("process", {"pid": 7, "role": "rollout", "rank": 2}) == {"role": "rollout", "rank": 2}

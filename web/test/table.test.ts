@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import type { Metric, Panel, Row, Runs, Series } from "../src/data/types.ts";
-import { byDevice, findSpelling, groupByPrefix, inOrder, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
+import type { Labels, Metric, Panel, Row, Runs, Series } from "../src/data/types.ts";
+import { byDevice, findSpelling, gpuTitle, groupByPrefix, inOrder, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, setLog, withQuery } from "../src/logic/route.ts";
 import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
 import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, sortRows } from "../src/logic/table.ts";
@@ -155,6 +155,13 @@ test("what the address says comes before what is kept, and that before what is d
 test("GPU 2 comes before GPU 10, host by host", () => {
   const devices = [["b", 0], ["a", 10], ["a", 2]].map(([host, gpu_index]) => ({ labels: { host, gpu_index } }));
   assert.deepEqual(devices.sort(byDevice).map((item) => `${item.labels.host}${item.labels.gpu_index}`), ["a2", "a10", "b0"]);
+});
+
+test("a GPU is called the same here and in Python, and its slices are in order", () => {
+  const titles = JSON.parse(readFileSync(new URL("../../tests/data/gpu_titles.json", import.meta.url), "utf8")) as [Labels, string][];
+  for (const [labels, title] of titles) assert.equal(gpuTitle(labels), title);
+  const slices = [10, 2].map((mig_index) => ({ labels: { gpu_index: 0, mig_index } }));
+  assert.deepEqual(slices.sort(byDevice).map((item) => gpuTitle(item.labels)), ["GPU 0:2", "GPU 0:10"]);
 });
 
 test("a panel draws a metric under its alias, and a line is named by what distinguishes it", () => {

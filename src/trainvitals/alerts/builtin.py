@@ -17,7 +17,7 @@ from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.rules import ACTIONS, Rule, assemble, parse_rule
 from trainvitals.conditions import ROWS, Condition, Conditions, LiveRule
 from trainvitals.errors import nearest
-from trainvitals.journal.identity import Participant
+from trainvitals.journal.identity import Participant, gpu_title
 from trainvitals.plugins import Registry
 from trainvitals.prices import NO_PRICES, GpuRate, Prices
 from trainvitals.settings import Settings
@@ -128,13 +128,15 @@ def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -
 
 
 def enrich(rule: object, fields: dict[str, Any], prices: Prices = NO_PRICES) -> None:
-    """Fields that a text needs and no measurement carries: whom it is about, where that one hangs if it is known, what
-    an underused GPU costs, the action for an Xid."""
+    """Fields that a text needs and no measurement carries: what people call the rank or GPU it is about, where a rank
+    hangs if it is known, what an underused GPU costs, the action for an Xid."""
     if "rank" in fields:
         fields["participant"] = title = Participant.of(fields).title
         fields["Participant"] = title.capitalize()
     if "seconds_since_step" in fields:
         fields["place"] = f" ({fields['cause']})" if fields.get("cause") else ""
+    if "gpu_index" in fields or "gpu_uuid" in fields:
+        fields["gpu"] = gpu_title(fields)
     if "mean_use" in fields:
         fields["waste"] = _describe_waste(fields["mean_use"], prices.per_hour([str(fields.get("gpu_name", ""))]))
     if "xid_last" in fields or "xid" in fields:

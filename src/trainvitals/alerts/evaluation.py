@@ -28,7 +28,7 @@ from trainvitals.alerts.language import (
     key,
     metrics,
 )
-from trainvitals.journal.identity import SUBJECT_KEYS, Participant
+from trainvitals.journal.identity import Participant, gpu_key, gpu_number
 
 Value = float | bool | str | None
 Read = Callable[[], Any]
@@ -117,8 +117,11 @@ class Subject:
         if "rank" in self.labels:  # a participant: `0` is a trainer, `rollout` are all of that role
             participant = Participant.of(self.labels)
             return str(participant) in selector or participant.role in selector
-        values = [str(self.labels[label]) for label in SUBJECT_KEYS.get(self.table, ()) if label in self.labels]
-        return any(value == wanted for value in values for wanted in selector)
+        if self.table != "gpu":
+            return False
+        # `0` is also each slice of GPU 0, `0:2` the one of these.
+        names = (str(self.labels.get("gpu_index")), gpu_number(self.labels), gpu_key(self.labels))
+        return any(name in selector for name in names)
 
     def is_peer(self, other: Subject) -> bool:
         """Whether both may be compared: trainers are not slow because rollouts are faster."""

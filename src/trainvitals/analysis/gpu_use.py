@@ -14,7 +14,7 @@ from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.gpu_days import IDLE_PERCENT, GpuDays
 from trainvitals.analysis.spread import Spread
 from trainvitals.journal.documents.fields import finite, text, whole
-from trainvitals.journal.identity import gpu_key
+from trainvitals.journal.identity import gpu_key, gpu_title
 
 METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
 _ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
@@ -63,15 +63,15 @@ class GpuUse:
         return name_model(self.labels)
 
     @property
-    def order(self) -> tuple[str, int, str]:
+    def order(self) -> tuple[str, int, int, str]:
         """By host and index; a GPU without an index comes last."""
-        index = self.labels.get("gpu_index")
-        return str(self.labels.get("host") or ""), index if isinstance(index, int) else 1 << 30, gpu_key(self.labels)
+        index, part = self.labels.get("gpu_index"), self.labels.get("mig_index")
+        place = (index if isinstance(index, int) else 1 << 30, part if isinstance(part, int) else -1)
+        return str(self.labels.get("host") or ""), *place, gpu_key(self.labels)
 
     def title(self, with_host: bool = False) -> str:
         """`GPU 0`, or `node1 GPU 0`."""
-        index = self.labels.get("gpu_index")
-        title = f"GPU {index}" if index is not None else str(self.labels.get("gpu_uuid", "GPU"))[:12]
+        title = gpu_title(self.labels)
         return f"{self.labels.get('host')} {title}" if with_host else title
 
     def as_json(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         live=LiveRule(
             "gpu[*].temperature_celsius > $gpu_temperature_celsius",
-            "GPU {gpu_index} is at {temperature_celsius:.0f} °C (warning above {threshold:g} °C)",
+            "{gpu} is at {temperature_celsius:.0f} °C (warning above {threshold:g} °C)",
             wait="30s",
             clear="gpu[*].temperature_celsius < $gpu_temperature_celsius - 5",
             clear_wait="30s",
@@ -42,7 +42,7 @@ ROWS: tuple[Condition, ...] = (
         "Cooling has failed or is blocked. Stop the run if the temperature does not fall within minutes.",
         live=LiveRule(
             "gpu[*].temperature_celsius >= gpu[*].temperature_limit_celsius",
-            "GPU {gpu_index} is at {temperature_celsius:.0f} °C, at or above its {threshold:g} °C throttle limit",
+            "{gpu} is at {temperature_celsius:.0f} °C, at or above its {threshold:g} °C throttle limit",
             clear="gpu[*].temperature_celsius < gpu[*].temperature_limit_celsius - 5",
         ),
         prometheus=PrometheusRule(
@@ -85,7 +85,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         live=LiveRule(
             "gpu[*].memory_percent > $gpu_memory_percent",
-            "GPU {gpu_index} uses {memory_percent:.0f} % of its memory",
+            "{gpu} uses {memory_percent:.0f} % of its memory",
             wait="60s",
             clear="gpu[*].memory_percent < $gpu_memory_percent - 5",
         ),
@@ -108,7 +108,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         live=LiveRule(
             'contains(gpu[*].throttle_reasons, "thermal slowdown")',
-            "GPU {gpu_index} is throttled by heat ({throttle_reasons})",
+            "{gpu} is throttled by heat ({throttle_reasons})",
             wait="5s",
             clear='not contains(gpu[*].throttle_reasons, "thermal slowdown")',
             clear_wait="60s",
@@ -129,7 +129,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             'contains(gpu[*].throttle_reasons, "power brake") '
             'or contains(gpu[*].throttle_reasons, "hardware slowdown")',
-            "GPU {gpu_index} is throttled by the hardware ({throttle_reasons})",
+            "{gpu} is throttled by the hardware ({throttle_reasons})",
             wait="5s",
             clear='not contains(gpu[*].throttle_reasons, "power brake") '
             'and not contains(gpu[*].throttle_reasons, "hardware slowdown")',
@@ -149,7 +149,7 @@ ROWS: tuple[Condition, ...] = (
         "Look up the Xid in the events; reset the GPU or restart the machine.",
         live=LiveRule(
             "change(gpu[*].xid_errors_total, 10m) > 0",
-            "GPU {gpu_index}: Xid {xid:.0f}, {xid_meaning}",
+            "{gpu}: Xid {xid:.0f}, {xid_meaning}",
             let={"xid": "gpu[*].xid_last"},
             advice="{xid_advice}",
         ),
@@ -169,7 +169,7 @@ ROWS: tuple[Condition, ...] = (
         "it.",
         live=LiveRule(
             "change(gpu[*].ecc_uncorrected_total, 10m) > 0",
-            "GPU {gpu_index}: {value:.0f} uncorrectable ECC memory errors",
+            "{gpu}: {value:.0f} uncorrectable ECC memory errors",
         ),
         prometheus=PrometheusRule(
             "increase(<gpu.ecc_uncorrected_total>[10m]) > 0", GPU + ": uncorrectable ECC memory error"
@@ -184,7 +184,7 @@ ROWS: tuple[Condition, ...] = (
         "memory rows that could not be remapped",
         "critical",
         "Replace this GPU; do not start long runs on it.",
-        live=LiveRule("gpu[*].row_remap_failed == 1", "GPU {gpu_index}: a bad memory row could not be remapped"),
+        live=LiveRule("gpu[*].row_remap_failed == 1", "{gpu}: a bad memory row could not be remapped"),
         prometheus=PrometheusRule("<gpu.row_remap_failed> == 1", GPU + ": a bad memory row could not be remapped"),
         findings=("gpu.error",),
         colours=(Colour("gpu", "row_remap_failed", critical=1.0),),
@@ -197,7 +197,7 @@ ROWS: tuple[Condition, ...] = (
         "warning",
         "Reset the GPU after the run: nvidia-smi --gpu-reset -i {gpu_index}.",
         live=LiveRule(
-            "gpu[*].row_remap_pending == 1", "GPU {gpu_index}: a bad memory row is waiting for a GPU reset", wait="10s"
+            "gpu[*].row_remap_pending == 1", "{gpu}: a bad memory row is waiting for a GPU reset", wait="10s"
         ),
         prometheus=PrometheusRule(
             "<gpu.row_remap_pending> == 1", GPU + ": a bad memory row is waiting for a GPU reset"
@@ -224,7 +224,7 @@ ROWS: tuple[Condition, ...] = (
         "If it recurs, replace the GPU.",
         live=LiveRule(
             'gpu[*].state == "lost" or gpu[*].state == "reset required"',
-            "GPU {gpu_index} is {state}",
+            "{gpu} is {state}",
             clear='gpu[*].state == "ok"',
         ),
         prometheus=PrometheusRule('gpu_state{state=~"lost|reset required"} == 1', GPU + " is {{ $labels.state }}"),
@@ -240,7 +240,7 @@ ROWS: tuple[Condition, ...] = (
         "recover, stop the programs on it and reset it (nvidia-smi -i {gpu_index} --gpu-reset) or restart the machine.",
         live=LiveRule(
             'gpu[*].state == "unresponsive"',
-            "GPU {gpu_index} is not responding",
+            "{gpu} is not responding",
             wait="10s",
             clear='gpu[*].state == "ok"',
         ),
@@ -257,7 +257,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             # Many cards stop their fans on purpose when cool.
             "gpu[*].fan_speed_percent == 0 and gpu[*].temperature_celsius > $gpu_temperature_celsius - 10",
-            "GPU {gpu_index}: fan stopped at {temperature_celsius:.0f} °C",
+            "{gpu}: fan stopped at {temperature_celsius:.0f} °C",
             clear="gpu[*].fan_speed_percent > 0 or gpu[*].temperature_celsius < $gpu_temperature_celsius - 20",
         ),
         prometheus=PrometheusRule(
@@ -281,7 +281,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             f"max(gpu[*].utilization_percent, 10m) < $gpu_idle_percent and gpu[*].memory_percent > {HELD_PERCENT} "
             "and gpu[*].held_by_run == 1",
-            "GPU {gpu_index} has been idle for over 10 minutes while the run holds it",
+            "{gpu} has been idle for over 10 minutes while the run holds it",
             wait="5m",
             clear="gpu[*].utilization_percent >= $gpu_idle_percent",
         ),
@@ -316,7 +316,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             f"mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > {HELD_PERCENT} "
             "and gpu[*].held_by_run == 1",
-            "GPU {gpu_index}: {mean_use:.0f} % utilization over 30 minutes{waste}",
+            "{gpu}: {mean_use:.0f} % utilization over 30 minutes{waste}",
             wait="5m",
             clear="mean(gpu[*].utilization_percent, 30m) > $gpu_low_use_percent + 10",
             let={"mean_use": "mean(gpu[*].utilization_percent, 30m)", "gpu_name": "gpu[*].gpu_name"},
@@ -373,7 +373,7 @@ ROWS: tuple[Condition, ...] = (
             "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) "
             f"/ slope(gpu[*].memory_used_mb, {OOM_WINDOW}) < $oom_minutes * 60 "
             f"and max(rank[*].step) > {OOM_STEPS}",
-            "GPU {gpu_index} will run out of memory in about {minutes:.0f} minutes at this rate",
+            "{gpu} will run out of memory in about {minutes:.0f} minutes at this rate",
             wait="60s",
             clear=f"correlation(gpu[*].memory_used_mb, {OOM_WINDOW}) < 0.5",
             let={

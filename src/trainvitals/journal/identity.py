@@ -79,7 +79,7 @@ def role_of_class(name: str) -> str:
 
 
 SUBJECT_KEYS: Mapping[str, tuple[str, ...]] = {
-    "gpu": ("gpu_index", "gpu_uuid"),
+    "gpu": ("gpu_index", "gpu_uuid", "mig_index"),
     "system": (),
     "process": ("role", "rank"),
     "training": ("role", "rank"),
@@ -118,6 +118,13 @@ def gpu_number(labels: Mapping[str, Any], unknown: object = "?") -> str:
     """How people call a GPU: `0`, or `0:2` for slice 2 of GPU 0; `unknown` for one that cannot give its index."""
     index = labels.get("gpu_index", unknown)
     return f"{index}:{labels['mig_index']}" if labels.get("mig_index") is not None else str(index)
+
+
+def gpu_title(labels: Mapping[str, Any]) -> str:
+    """For people: `GPU 0`, `GPU 0:2`, or how the UUID of one begins that cannot give its index."""
+    if labels.get("gpu_index") is None:
+        return str(labels.get("gpu_uuid") or "GPU")[:12]
+    return f"GPU {gpu_number(labels)}"
 
 
 def is_gpu_named(wanted: int | str, labels: Mapping[str, Any]) -> bool:

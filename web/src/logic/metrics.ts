@@ -86,6 +86,17 @@ export function participantTitle(role: unknown, rank: unknown): string {
   return `${role ?? "rank"} ${rank}`;
 }
 
+// As gpu_title in journal/identity.py: "GPU 3", or "GPU 3:1" for a slice of it.
+export function gpuTitle(labels: Record<string, unknown>): string {
+  return labels.gpu_index === undefined ? String(labels.gpu_uuid ?? "GPU").slice(0, 12) : `GPU ${gpuNumber(labels)}`;
+}
+
+// As gpu_number there.
+export function gpuNumber(labels: Record<string, unknown>): string {
+  const index = String(labels.gpu_index ?? "?");
+  return labels.mig_index === undefined ? index : `${index}:${labels.mig_index}`;
+}
+
 const NOUNS: Record<string, string> = { gpu_index: "GPUs", rank: "ranks", host: "hosts" };
 
 // "GPU 3", "rank 3", or "all 64 GPUs" for a band.
@@ -94,16 +105,17 @@ function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]):
   if (series.members) return ["all", series.members, labels.role, NOUNS[by[0]]].filter(Boolean).join(" ");
   const parts: string[] = [];
   if (hosts && labels.host !== undefined) parts.push(String(labels.host));
-  if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
+  if (labels.gpu_index !== undefined) parts.push(gpuTitle(labels));
   const rank = series.rank ?? (by.includes("rank") ? labels.rank : undefined);
   const several = new Set(all.map((item) => participantTitle(item.labels.role, item.rank ?? item.labels.rank))).size > 1;
   if (rank !== null && rank !== undefined && several) parts.push(participantTitle(labels.role, rank));
   return parts.join(" ");
 }
 
-// By host, then by the number of the GPU: 2 before 10.
+// By host, then by the numbers of the GPU and its slice: 2 before 10.
 export function byDevice(a: { labels: Labels }, b: { labels: Labels }): number {
-  return String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || Number(a.labels.gpu_index ?? 0) - Number(b.labels.gpu_index ?? 0);
+  const apart = (name: string) => Number(a.labels[name] ?? -1) - Number(b.labels[name] ?? -1);
+  return String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || apart("gpu_index") || apart("mig_index");
 }
 
 const SPELLED = new Map([["pcie", "PCIe"], ["nvlink", "NVLink"], ...["cpu", "gpu", "io", "iops", "rss", "pss", "ecc", "rx", "tx", "sm", "kl"].map((word) => [word, word.toUpperCase()] as const)]);

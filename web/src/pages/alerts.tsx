@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { alertsRound, now, refreshRun, run, source } from "../data/page.ts";
 import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
-import { participantTitle } from "../logic/metrics.ts";
+import { gpuTitle, participantTitle } from "../logic/metrics.ts";
 import { canEdit, EditHint } from "../ui/edit.tsx";
 import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
@@ -80,7 +80,7 @@ function subject(alert: AlertRow): string {
   const labels = alert.labels ?? {};
   const parts: string[] = [];
   if (labels.host !== undefined) parts.push(String(labels.host));
-  if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
+  if (labels.gpu_index !== undefined) parts.push(gpuTitle(labels));
   if (labels.rank !== undefined) parts.push(participantTitle(labels.role, labels.rank));
   return parts.join(" ");
 }

@@ -3,7 +3,7 @@ import { useFeed } from "../data/feed.ts";
 import { panels, run } from "../data/store.ts";
 import type { Labels, Series } from "../data/types.ts";
 import { formatValue } from "../logic/format.ts";
-import { byDevice } from "../logic/metrics.ts";
+import { byDevice, gpuNumber, gpuTitle } from "../logic/metrics.ts";
 
 const NAMES = ["utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius", "power_draw_watts", "power_limit_watts"];
 const MANY = 16;
@@ -23,7 +23,7 @@ export function collectGpus(series: Series[]): Gpu[] {
     const id = `${item.labels.host ?? ""} ${item.labels.gpu_uuid ?? item.labels.gpu_index ?? ""}`;
     let gpu = found.get(id);
     if (!gpu) {
-      const title = `${hosts ? `${item.labels.host} ` : ""}GPU ${item.labels.gpu_index ?? "?"}`;
+      const title = `${hosts ? `${item.labels.host} ` : ""}${gpuTitle(item.labels)}`;
       gpu = { id, title, labels: item.labels, values: new Map(), history: null };
       found.set(id, gpu);
     }
@@ -123,7 +123,7 @@ function Cell({ gpu }: { gpu: Gpu }) {
   const text = `${gpu.title}: util ${formatValue(use, "%")}, memory ${formatValue(gpu.values.get("memory_percent"), "%")}, ${formatValue(gpu.values.get("temperature_celsius"), "°C")}, ${formatValue(gpu.values.get("power_draw_watts"), "W")}`;
   return (
     <div class={`gpu-cell ${hot || fullMemory}`} title={text} tabIndex={0} aria-label={text}>
-      <span>{String(gpu.labels.gpu_index ?? "?")}</span>
+      <span>{gpuNumber(gpu.labels)}</span>
       <em>{formatDegrees(gpu.values.get("temperature_celsius"))}</em>
       <b>{formatValue(use, "%")}</b>
       <i class="use" style={{ width: `${Math.min(use ?? 0, 100)}%` }} />

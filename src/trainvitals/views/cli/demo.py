@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
-from trainvitals.journal.identity import gpu_key
+from trainvitals.journal.identity import gpu_key, gpu_title
 from trainvitals.journal.run_info import shorten_path
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
@@ -239,7 +239,7 @@ class PlainView:
         parts.append(f"accuracy {step.accuracy:.3f}")
         for row in self._sorted_gpus():
             use = row.get("utilization_percent")
-            label = f"GPU {row.get('gpu_index')}{' (simulated)' if row.get('simulated') else ''}"
+            label = f"{gpu_title(row)}{' (simulated)' if row.get('simulated') else ''}"
             parts.append(f"{label} {quantities.format_percent(use if isinstance(use, (int, float)) else None)}")
         print("  ".join(parts), flush=True)
 
@@ -311,7 +311,7 @@ class LiveView(PlainView):
             ]
             text = "  ".join(parts)
             bar = draw_bar(share, max(min(columns - len(text) - 10, 40), 4))
-            lines.append(f"GPU {row.get('gpu_index')}  {self._paint('green', bar)}  {shorten(text, columns - 12)}")
+            lines.append(f"{gpu_title(row)}  {self._paint('green', bar)}  {shorten(text, columns - 12)}")
         return lines or [self._paint("dim", "waiting for the first hardware sample")]
 
 

@@ -18,7 +18,7 @@ from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.findings import FindingsFile
-from trainvitals.journal.identity import Participant, gpu_key
+from trainvitals.journal.identity import Participant, gpu_key, gpu_title
 from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.settings import Settings
 from trainvitals.views.data.endings import read_ending
@@ -183,8 +183,7 @@ def _title(table: str, labels: Mapping[str, Any], many_hosts: bool) -> str:
         return host
     if table == "process":
         return Participant.of(labels).title
-    index = labels.get("gpu_index")
-    title = f"GPU {index}" if index is not None else str(labels.get("gpu_uuid", "GPU"))
+    title = gpu_title(labels)
     return f"{host} {title}" if many_hosts else title
 
 

@@ -10,6 +10,7 @@ from trainvitals.analysis.bands import make_band
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.identity import gpu_title
 from trainvitals.views import panels
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.series import per_second
@@ -168,7 +169,7 @@ def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: 
             if label == "rank":
                 words.append(item.participant.title)
             elif (value := item.labels.get(label)) is not None:
-                words.append(f"{'GPU' if label == 'gpu_index' else label} {value}")
+                words.append(gpu_title(item.labels) if label == "gpu_index" else f"{label} {value}")
     return " ".join(words) or item.name
 
 

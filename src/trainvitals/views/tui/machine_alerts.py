@@ -35,7 +35,7 @@ def _make_alert(
     gpu: Gpu, condition: Condition, metric: str, value: float, severity: str, conditions: Conditions
 ) -> AlertRow:
     level = next(level for level in conditions.levels_of("gpu", metric) if level.severity == severity)
-    fields = {**gpu.values, "gpu_index": gpu.index, "threshold": level.value, "value": value}
+    fields = {**gpu.values, "gpu": f"GPU {gpu.index}", "gpu_index": gpu.index, "threshold": level.value, "value": value}
     message, missing = template.fill(condition.live.message if condition.live is not None else "", fields)
     if missing or not message:
         known = catalog.find("gpu", metric)

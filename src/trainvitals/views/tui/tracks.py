@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.identity import Participant, gpu_key_across_hosts, gpu_number
+from trainvitals.journal.identity import Participant, gpu_key_across_hosts, gpu_number, gpu_title
 from trainvitals.views.tui.canvas import Floats
 
 KEPT = 4000
@@ -110,9 +110,8 @@ class Tracks:
 def owner_of(table: str, labels: Mapping[str, Any], rank: int | None = None) -> TrackOwner:
     """`rank` is that of the file, for rows that do not have it."""
     if table == "gpu":
-        index = gpu_number(labels)
-        place = (str(labels.get("host") or ""), *_numbers(index))
-        return TrackOwner(gpu_key_across_hosts(labels), f"GPU {index}", place)
+        place = (str(labels.get("host") or ""), *_numbers(gpu_number(labels)))
+        return TrackOwner(gpu_key_across_hosts(labels), gpu_title(labels), place)
     if table in ("training", "process"):
         participant = Participant.of(labels, rank)
         return TrackOwner(str(participant), participant.title, (participant,))

@@ -14,7 +14,7 @@ from rich.style import Style
 from trainvitals.analysis.wording import count_of
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.identity import Participant
+from trainvitals.journal.identity import Participant, gpu_title
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.participants import format_rank
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
@@ -284,7 +284,9 @@ def shown_alerts(snapshot: Snapshot, view: View) -> list[AlertRow]:
 
 def place_of(row: AlertRow) -> str:
     """The device or rank of an alert, if its message does not name it: `rank 3`, `GPU 0`; empty for the whole run."""
-    place = next((f"GPU {row.labels[name]}" for name in ("gpu_index", "gpu") if name in row.labels), "")
+    place = f"GPU {row.labels['gpu']}" if "gpu" in row.labels else ""  # of a scraped page
+    if "gpu_index" in row.labels:
+        place = gpu_title(row.labels)
     if "rank" in row.labels:
         place = Participant.of(row.labels).title
     return place if place.casefold() not in row.message.casefold() else ""
