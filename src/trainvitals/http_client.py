@@ -22,6 +22,8 @@ from typing import Any
 from trainvitals.safe_text import one_line
 
 MOST_OF_AN_ANSWER = 1 << 16
+LONGEST_ASKED_PAUSE = 600.0
+"""Seconds for which a server may ask us to stay away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""What moves the cursor, changes colours or sets the title of a terminal."""
 _WITHOUT_WIDTH = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\ufe0e\ufe0f")
 """Zero-width characters, and those that change the width of their neighbour."""
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")

@@ -81,7 +81,7 @@ class RunContext:
     def _needs_host_in_names(self, first: Registration) -> bool:
         """Whether agents of other hosts write into the folder, too. The world size of a role does not show where others
         are; there the host that leads the run writes without its name."""
-        written = Status.parse(runtime.read_json(self.folder / "status.json"))
+        written = Status.parse(runtime.read_json(self.folder / layout.STATUS_FILE))
         if (written.host, written.attempt) == (self.host, first.attempt):
             return False  # as the agent before this one did
         if first.participant.is_trainer:

@@ -15,8 +15,8 @@ from typing import Any
 from trainvitals.alerts import messages
 from trainvitals.alerts.engine import FIRING, RESOLVED, Change
 from trainvitals.alerts.records import from_change
-from trainvitals.alerts.rules import SEVERITIES, Rule
-from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
+from trainvitals.alerts.rules import Rule
+from trainvitals.journal.documents.rows import SEVERITIES, AlertKey, AlertRow, new_alert_row
 from trainvitals.journal.encoding import format_time, parse_time
 
 PENDING_LINE_SECONDS = 60.0

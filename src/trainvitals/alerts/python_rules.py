@@ -19,10 +19,9 @@ from typing import Any
 from trainvitals import catalog
 from trainvitals.alerts import template
 from trainvitals.alerts.readings import Readings
-from trainvitals.alerts.rules import SEVERITIES
 from trainvitals.errors import SettingError, nearest
 from trainvitals.handlers import is_from_handler
-from trainvitals.journal.documents.rows import new_alert_row
+from trainvitals.journal.documents.rows import SEVERITIES, new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.writer import LineWriter

@@ -10,9 +10,9 @@ from typing import Any
 from trainvitals.alerts import language, template
 from trainvitals.alerts.language import Node, RuleError
 from trainvitals.errors import nearest
+from trainvitals.journal.documents.rows import SEVERITIES
 from trainvitals.settings.kinds import parse_duration
 
-SEVERITIES = ("info", "warning", "critical")
 ACTIONS = ("stop", "checkpoint", "dump_stacks", "exec")
 MAX_RULES = 10_000
 

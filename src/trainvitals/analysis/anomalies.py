@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainvitals.analysis.robust import FLOOR
+from trainvitals.episodes import FLOOR
 
 LEVEL = 10
 """Values whose mean is the level."""

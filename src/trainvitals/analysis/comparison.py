@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from trainvitals.analysis.chance import ROUNDING, detrended_size, t_confidence
 from trainvitals.analysis.metric_sense import Direction, better, is_share
-from trainvitals.analysis.robust import FLOOR
 from trainvitals.analysis.wording import count_of, percent
+from trainvitals.episodes import FLOOR
 from trainvitals.journal.flat_config import flatten
 
 Floats = NDArray[np.float64]

@@ -22,6 +22,7 @@ from trainvitals.journal.documents.cause import (
     OUT_OF_MEMORY,
     PREEMPTED,
     REQUEUED,
+    SHELL_SIGNAL,
     TIME_LIMIT,
 )
 from trainvitals.journal.documents.run import BAD_ENDS
@@ -33,8 +34,6 @@ FRAGMENTED_SHARE = 0.1
 """Reserved but unallocated memory of this share of what PyTorch holds is worth an advice of its own, if the request
 would have fitted into it."""
 MOST_NAMED = 8
-SHELL_SIGNAL = 128
-"""A shell reports death by signal N as exit code 128 + N."""
 
 _UNITS = {"bytes": 1 / 1024**3, "KiB": 1 / 1024**2, "MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0}
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"

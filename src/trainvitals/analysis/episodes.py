@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals.analysis.findings import Curve, Floats
-from trainvitals.analysis.robust import FLOOR
-from trainvitals.episodes import DEVIATION, Episode, Judge, RiseJudge, ShiftJudge
+from trainvitals.episodes import DEVIATION, FLOOR, Episode, Judge, RiseJudge, ShiftJudge
 
 
 def find_shifts(curve: Curve, share: float) -> list[Episode]:

@@ -14,7 +14,7 @@ from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, growth, percent, show
 from trainvitals.conditions import Conditions, Severity
-from trainvitals.episodes import Episode
+from trainvitals.episodes import DEVIATION, Episode
 
 SPIKES_APART = 3
 """Spikes that are told one by one; more are told together."""
@@ -325,7 +325,7 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
 def _roughness(y: Floats) -> float:
     """How far an evaluation is off by chance: from how far each is off the middle of its neighbours."""
     off = y[1:-1] - (y[:-2] + y[2:]) / 2
-    return float(1.4826 * np.median(np.abs(off)) / np.sqrt(1.5))
+    return float(DEVIATION * np.median(np.abs(off)) / np.sqrt(1.5))
 
 
 def _three_above(y: Floats, share: float) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.episodes import DEVIATION, FLOOR
+
 Floats = NDArray[np.float64]
-FLOOR = 0.005
-"""The least scale, as a share of the level: below it a difference is rounding."""
 MAX_PAIRS = 400
 
 
@@ -19,7 +19,7 @@ def scale_of(values: Floats) -> float:
     if not len(values):
         return 0.0
     middle = float(np.median(values))
-    return max(1.4826 * float(np.median(np.abs(values - middle))), FLOOR * abs(middle))
+    return max(DEVIATION * float(np.median(np.abs(values - middle))), FLOOR * abs(middle))
 
 
 def blocks(x: Floats, y: Floats, size: int) -> tuple[Floats, Floats, Floats]:
@@ -28,7 +28,7 @@ def blocks(x: Floats, y: Floats, size: int) -> tuple[Floats, Floats, Floats]:
     start = len(y) - count * size
     pieces = y[start:].reshape(count, size)
     middle = np.median(pieces, axis=1)
-    spread = 1.4826 * np.median(np.abs(pieces - middle[:, None]), axis=1)
+    spread = DEVIATION * np.median(np.abs(pieces - middle[:, None]), axis=1)
     return x[start::size][:count], middle, np.maximum(spread, FLOOR * np.abs(middle))
 
 

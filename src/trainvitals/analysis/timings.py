@@ -20,6 +20,7 @@ from trainvitals.analysis.chance import effective_size, t_quantile
 from trainvitals.analysis.comparison import NOTABLE, SURE
 from trainvitals.analysis.robust import scale_of
 from trainvitals.analysis.wording import percent
+from trainvitals.episodes import DEVIATION
 
 Floats = NDArray[np.float64]
 
@@ -129,7 +130,7 @@ def summarize(values: Sequence[float] | Floats) -> Timings:
         },
         lowest=float(timed.min()),
         mean=float(timed.mean()),
-        jitter=1.4826 * float(np.median(np.abs(timed - median))),
+        jitter=DEVIATION * float(np.median(np.abs(timed - median))),
         outliers=int((timed > median + OUTLIER_SCALES * scale).sum()),
         drift=_drift(timed),
     )

@@ -20,7 +20,7 @@ from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sam
 from trainvitals import catalog
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
-from trainvitals.exporters.names import Spelling
+from trainvitals.exporters.names import NAME_ENDINGS, Spelling
 from trainvitals.exporters.runs import GpuHolder, RunView, ShippingCounts
 from trainvitals.exporters.training import BUCKETS, FINENESS, FIRST, RankTraining
 from trainvitals.journal.documents import job
@@ -50,7 +50,6 @@ LONGEST_LABEL = 256
 
 _ENDS = (*map(str, BUCKETS), "+Inf")
 _NAMES: Mapping[str, tuple[str, ...]] = {"gpu": GPU_LABELS, "system": ("host",), "process": RANK_LABELS}
-_ENDINGS = {"counter": "_total", "info": "_info"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class FamilySeries:
     ) -> None:
         self.family = Metric(name, help, kind, unit)
         self._labels = labels
-        self._name = name + _ENDINGS.get(kind, "")
+        self._name = name + NAME_ENDINGS.get(kind, "")
 
     def add(self, labels: tuple[str, ...], value: float = 1.0, *, created: float | None = None) -> None:
         """One series: its label values and its value."""

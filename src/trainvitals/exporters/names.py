@@ -14,6 +14,8 @@ from typing import Literal
 from trainvitals import catalog
 
 Spelling = Literal["mb", "base"]
+NAME_ENDINGS = {"counter": "_total", "info": "_info"}
+"""What Prometheus wants at the end of the names of series, by the type of their family."""
 SPELLINGS: tuple[Spelling, ...] = ("mb", "base")
 
 

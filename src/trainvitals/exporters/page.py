@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 from trainvitals.exporters import wire
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import escape, text_of
+from trainvitals.exporters.names import NAME_ENDINGS
 from trainvitals.exporters.server import PageServer, ServedAddress
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,7 +30,6 @@ PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFa
 
 _spell_as_go: Callable[[float], str] = floatToGoString
 _TYPES = {"info": "gauge", "stateset": "gauge", "unknown": "untyped"}
-_ENDINGS = {"counter": "_total", "info": "_info"}
 
 
 def start(order: Order) -> PageServer:
@@ -96,7 +96,7 @@ class SharedPage:
 def _render_text(families: Iterable[Metric]) -> bytes:
     lines = []
     for family in families:
-        name = family.name + _ENDINGS.get(family.type, "")
+        name = family.name + NAME_ENDINGS.get(family.type, "")
         help = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
         lines.append(f"# HELP {name} {help}\n# TYPE {name} {_TYPES.get(family.type, family.type)}\n")
         # Created times are OpenMetrics' own; in the text format they would be one more series each.

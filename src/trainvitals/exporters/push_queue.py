@@ -29,13 +29,12 @@ from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, is_hardware
 from trainvitals.exporters.hardware_claim import HardwareClaim
 from trainvitals.exporters.spool import Spool
-from trainvitals.http_client import Answer
+from trainvitals.http_client import LONGEST_ASKED_PAUSE, Answer
 
 TIMEOUT = 15.0
 PATIENCE = 2.5
 """Seconds for the last words when the agent ends; `trainvitals agent stop` waits for 5."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-LONGEST_ASKED_PAUSE = 600.0
 CLOCK_SLACK_MS = 60_000
 """A clock that was set back by less continues from the last sample: a series must move forward."""
 DOOR = (401, 403, 404)

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from trainvitals.http_client import LONGEST_ASKED_PAUSE
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import RunFile
@@ -37,7 +38,6 @@ MOST_MARKS = 1000
 """Positions remembered until the rows before them are dealt with; more are merged with the newest."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds after a failure, twice as long after each further one."""
-LONGEST_ASKED_PAUSE = 600.0
 END_PATIENCE = 10.0
 """Seconds for what is left when the run has ended."""
 LEAVE_PATIENCE = 2.5

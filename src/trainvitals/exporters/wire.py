@@ -13,11 +13,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters.labels import text_of
+from trainvitals.exporters.names import NAME_ENDINGS
 from trainvitals.protobuf import double, field, number
 from trainvitals.varints import varint
 
 _TYPES = {"counter": 0, "gauge": 1, "info": 1, "stateset": 1, "summary": 2, "unknown": 3, "histogram": 4}
-_ENDINGS = {"counter": "_total", "info": "_info"}
 _VALUES = {0: 3, 1: 2, 3: 5}
 """Type -> the field of a metric that holds its one value."""
 _PARTS = ("le", "quantile")
@@ -29,7 +29,7 @@ def encode_families(families: Iterable[Metric]) -> bytes:
     found = []
     for family in families:
         kind = _TYPES.get(family.type, 3)
-        name = family.name + _ENDINGS.get(family.type, "")
+        name = family.name + NAME_ENDINGS.get(family.type, "")
         head = field(1, name.encode()) + field(2, family.documentation.encode()) + number(3, kind)
         created = {
             text_of(sample.labels): sample.value for sample in family.samples if sample.name == f"{family.name}_created"

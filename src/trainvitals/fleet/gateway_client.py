@@ -20,6 +20,7 @@ from trainvitals.certificates import ClientTls, Stamps, stamp
 from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
 from trainvitals.fleet.wire import FileRange, Held
+from trainvitals.http_client import LONGEST_ASKED_PAUSE
 from trainvitals.redaction import redact_text
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
@@ -29,7 +30,6 @@ REQUEST_SECONDS = 130.0
 """Longer than a gateway waits for its engine: what is sent again because an answer is late makes a busy one busier."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds after a failure, twice as long after each further one."""
-LONGEST_ASKED_PAUSE = 600.0
 CLOSED_PAUSE = 60.0
 """Where the token is refused: somebody has to mend it."""
 STRANGE_PAUSE = 600.0

@@ -98,7 +98,7 @@ class _Share:
     token: str | None = None
     mine: frozenset[Participant] = frozenset()
     theirs: frozenset[Participant] = frozenset()
-    own_status: str = "status.json"
+    own_status: str = layout.STATUS_FILE
     consoles: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Copies of what programs print: (inode, size) up to which they stay. The rest may be cut off and copied again."""
 
@@ -328,7 +328,7 @@ class RunShipment:
             token,
             frozenset(who for status in mine for who in status.participants()),
             frozenset(who for status in others for who in status.participants()),
-            "status.json" if token is None else f"status.host-{token}.json",
+            layout.status_file(token),
             consoles,
         )
 

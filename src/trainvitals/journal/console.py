@@ -17,9 +17,9 @@ from typing import NamedTuple
 from trainvitals.journal.identity import Participant
 from trainvitals.redaction import redact_text
 from trainvitals.runtime import NO_LINK
+from trainvitals.safe_text import ESCAPES
 from trainvitals.settings import Settings
 
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR_SECONDS = 1.0
 LONGEST_LINE = 64 << 10
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f]")

@@ -181,13 +181,13 @@ def find_run(folder: Path) -> RunFile | None:
 
 def write_status(folder: Path, status: Status, host: str | None = None, mode: int = 0o600) -> None:
     """What the agent of `host` knows, replaced atomically."""
-    name = f"status.host-{layout.host_token(host)}.json" if host else "status.json"
+    name = layout.status_file(layout.host_token(host) if host else None)
     runtime.write_atomically(folder / name, encode_line(status.as_json()), mode)
 
 
 def own_token(folder: Path, host: str) -> str | None:
     """How a host is called in the names of its files in this folder; None if it has those without a name."""
-    written = runtime.read_json(folder / "status.json")
+    written = runtime.read_json(folder / layout.STATUS_FILE)
     return None if written is not None and written.get("host") == host else layout.host_token(host)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.documents.cause import EXIT_CODE, GONE, SIGNAL, UNKNOWN, UNWATCHED, Cause
+from trainvitals.journal.documents.cause import EXIT_CODE, GONE, SHELL_SIGNAL, SIGNAL, UNKNOWN, UNWATCHED, Cause
 from trainvitals.journal.documents.rows import new_event
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, parse_time
@@ -19,7 +19,6 @@ from trainvitals.journal.writer import LineWriter
 JOB_ENDED = "job_ended"
 _SENT = ("SIGTERM", "SIGKILL", "SIGINT", "SIGCONT", "SIGXCPU")
 """Signals with which a scheduler ends a job."""
-_SHELL_SIGNAL = 128
 
 
 def find_runs_of(job: str, folders: Iterable[Path]) -> list[Path]:
@@ -67,5 +66,5 @@ def _is_open(run: RunFile) -> bool:
     if cause.kind == SIGNAL:
         return cause.signal in _SENT
     if cause.kind == EXIT_CODE:  # of a shell or a launcher, whose program died of a signal
-        return (cause.exit_code or 0) > _SHELL_SIGNAL
+        return (cause.exit_code or 0) > SHELL_SIGNAL
     return cause.kind in (UNKNOWN, UNWATCHED, GONE)

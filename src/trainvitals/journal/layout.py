@@ -21,6 +21,7 @@ from typing import NamedTuple
 from trainvitals.journal.identity import TRAINER, Participant
 
 RUN_FILE = "run.json"
+STATUS_FILE = "status.json"
 FINDINGS_FILE = "findings.json"
 MOVED_FILE = "moved.json"
 """Only in a store: of a run that goes on in another project."""
@@ -129,6 +130,11 @@ def parse_name(name: str) -> tuple[FileName, str] | None:
 def host_token(host: str) -> str:
     """A host name as allowed in a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", host).strip("-") or "host"
+
+
+def status_file(token: str | None) -> str:
+    """What the agent of a host writes, by how the host is called in the names of its files; None if it is not."""
+    return STATUS_FILE if token is None else f"status.host-{token}.json"
 
 
 def safe_name(name: str) -> str:

@@ -145,7 +145,7 @@ class Settings:
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
     # How the training process behaves
-    strict = Setting(False, SWITCH, "Raise instead of warning once (for tests)")
+    strict = Setting(False, SWITCH, "Raise instead of warning once, for your own tests")
     rank_zero_only = Setting(False, SWITCH, "Only rank 0 writes")
     summary = Setting(True, SWITCH, "Print a short summary when a run ends")
 

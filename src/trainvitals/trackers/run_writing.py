@@ -392,7 +392,7 @@ class RunWriter:
 
     def _reopen_statuses(self) -> None:
         """An agent that finds its own word that this attempt is over would not look at it again."""
-        path = self.folder / "status.json"
+        path = self.folder / layout.STATUS_FILE
         for status in run_folder.read_statuses(self.folder):
             if status.is_over and status.attempt == self.file.attempt and path.exists():
                 run_folder.write_status(

@@ -27,6 +27,8 @@ REQUEUED = "requeued"
 OTHER = "other"
 """A sentence of a version that wrote no more than that, or of the user."""
 
+SHELL_SIGNAL = 128
+"""A shell reports death by signal N as exit code 128 + N."""
 _SIGNALS = {
     "SIGKILL": "kill -9, or a job scheduler's limit",
     "SIGTERM": "terminated, for example by a job scheduler or launcher",

@@ -286,7 +286,7 @@ def _add_replay(parser: Parser) -> None:
 def _replay(arguments: argparse.Namespace) -> int:
     from trainvitals.alerts.baseline import Baseline
     from trainvitals.alerts.replay import replay
-    from trainvitals.alerts.rules import SEVERITIES
+    from trainvitals.journal.documents.rows import SEVERITIES
     from trainvitals.journal.reader import open_run
     from trainvitals.prices import Prices
 

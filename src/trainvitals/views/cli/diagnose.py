@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.documents.rows import SEVERITIES
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
@@ -33,7 +34,6 @@ trainvitals diagnose latest --all
 trainvitals diagnose 20261115-2236 --fail-on warning
 trainvitals diagnose --csv metrics.csv --json
 """
-SEVERITIES = ("critical", "warning", "info")
 SIGNS = {"critical": ("✗", "red"), "warning": ("!", "yellow"), "info": ("i", "dim")}
 
 
@@ -60,7 +60,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--fail-on",
         metavar="SEVERITY",
-        choices=SEVERITIES,
+        choices=SEVERITIES[::-1],
         help="exit with code 3 if there is a finding of at least this severity: info, warning or critical",
     )
     parser.add_settings("dir")
@@ -78,9 +78,10 @@ def execute(arguments: argparse.Namespace) -> int:
         _print_json(found)
     else:
         print(draw(found, Paint(sys.stdout), everything=arguments.all, run=arguments.run or ""))
-    worst = SEVERITIES.index(arguments.fail_on) if arguments.fail_on else -1
-    failed = any(SEVERITIES.index(finding.severity) <= worst for finding in found.findings)
-    return 3 if failed else 0
+    if arguments.fail_on is None:
+        return 0
+    least = SEVERITIES.index(arguments.fail_on)
+    return 3 if any(SEVERITIES.index(finding.severity) >= least for finding in found.findings) else 0
 
 
 def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosis:

@@ -20,7 +20,7 @@ from trainvitals.analysis.wording import count_of
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.damage import Damage
-from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.rows import SEVERITIES, AlertRow, EventRow
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo, default_root, shorten_path
 from trainvitals.journal.summaries import MetricSummary
@@ -59,7 +59,6 @@ MAX_CAUSE = 200
 MAX_BELOW = 5
 NO_TRAINING = "no_training"
 """The event of a command in which no training was seen."""
-_SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
 
 class AlertCount(NamedTuple):
@@ -153,7 +152,8 @@ def count_alerts(rows: Sequence[AlertRow]) -> list[AlertCount]:
     found = Counter((row.rule, row.severity or "warning") for row in firing)
     messages = {row.rule: row.message for row in firing}
     counts = [AlertCount(rule, severity, times, messages[rule]) for (rule, severity), times in found.items()]
-    return sorted(counts, key=lambda item: (_SEVERITIES.get(item.severity, len(_SEVERITIES)), -item.times, item.rule))
+    weights: dict[str, int] = {severity: -weight for weight, severity in enumerate(SEVERITIES, 1)}
+    return sorted(counts, key=lambda item: (weights.get(item.severity, 0), -item.times, item.rule))
 
 
 # -- drawing

@@ -68,11 +68,7 @@ def _interval(row: MeasuredVariant) -> str:
     return f"{middle} {unit} [{low}, {high}]"
 
 
-def _mb(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
-
-
-def _count(value: float | None) -> str:
+def _rounded(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
@@ -102,11 +98,11 @@ COLUMNS = (
     ResultColumn("first token", lambda row: _ms(_generation(row).first_token), lambda row: bool(row.generation)),
     ResultColumn("per token", lambda row: _ms(_generation(row).per_token), lambda row: bool(row.generation)),
     ResultColumn(
-        "tokens/s", lambda row: _count(_generation(row).decode_tokens_per_second), lambda row: bool(row.generation)
+        "tokens/s", lambda row: _rounded(_generation(row).decode_tokens_per_second), lambda row: bool(row.generation)
     ),
-    ResultColumn("items/s", lambda row: _count(row.items_per_second)),
-    ResultColumn("peak MB", lambda row: _mb(row.memory.peak)),
-    ResultColumn("disk MB", lambda row: _mb(row.disk_mb)),
+    ResultColumn("items/s", lambda row: _rounded(row.items_per_second)),
+    ResultColumn("peak MB", lambda row: _rounded(row.memory.peak)),
+    ResultColumn("disk MB", lambda row: _rounded(row.disk_mb)),
     ResultColumn("J/item", lambda row: format_value(row.joules_per_item), lambda row: row.joules_per_item is not None),
     ResultColumn("metric", lambda row: format_value(_metric(row)), lambda row: _metric(row) is not None),
     ResultColumn("error", _error),
@@ -132,10 +128,11 @@ def choose_columns(rows: Sequence[MeasuredVariant]) -> list[ResultColumn]:
 
 def explain_unranked(row: MeasuredVariant) -> str:
     """`not ranked: eager torchao kernels on CPU; size 1.1 MB, error 0.5 %`."""
-    known = [f"size {_mb(row.disk_mb)} MB"] if row.disk_mb is not None else []
+    known = [f"size {_rounded(row.disk_mb)} MB"] if row.disk_mb is not None else []
     known += [f"error {_error(row)}"] if row.agreement is not None else []
     known += [f"{row.parameters:,} parameters"] if row.parameters and row.agreement is None else []
-    known += [f"{_mb(size / (1 << 20))} MB of {name}" for name, size in row.bytes_by_dtype.items() if not row.agreement]
+    sizes = {} if row.agreement else row.bytes_by_dtype
+    known += [f"{_rounded(size / (1 << 20))} MB of {name}" for name, size in sizes.items()]
     more = f"; {', '.join(known)}" if known and row.state not in (FAILED, UNAVAILABLE) else ""
     return f"{row.state}: {row.reason}{more}"
 

@@ -13,6 +13,7 @@ import numpy as np
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
 from trainvitals.analysis.findings import INTERVALS, SHOWN, Curve, Device, Floats, Measurements, Place
+from trainvitals.analysis.gradients import WEIGHTS
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
@@ -34,7 +35,6 @@ MAX_STEPS = 2_000_000
 """Newest steps whose training curves are looked at."""
 WEIGHT_LAYERS = 8
 """Layers whose weights are compared between participants."""
-_WEIGHTS = "weight_norm/"
 _OWN_WORK = ("data_time", "transfer_time", "forward_time")
 """What a participant does before it has to wait for the others."""
 _MOMENTS = {"checkpoint": "checkpoint", "evaluation": "evaluation", "eval": "evaluation"}
@@ -228,12 +228,12 @@ def _read_ranks(reader: Reader) -> tuple[dict[Participant, Curve], dict[Particip
 
 def _read_weights(reader: Reader) -> dict[str, dict[Participant, Curve]]:
     """The weight norms of a few layers, of runs with several participants."""
-    names = [name for name in reader.names() if name.startswith(_WEIGHTS)]
+    names = [name for name in reader.names() if name.startswith(WEIGHTS)]
     found: dict[str, dict[Participant, Curve]] = {}
     if not names or len({series.participant for series in reader.series(names[:1], max_points=4)}) < 2:
         return found
     for series in reader.series(names[:: -(-len(names) // WEIGHT_LAYERS)]):
-        found.setdefault(series.name.removeprefix(_WEIGHTS), {})[series.participant] = Curve(series.x, series.y)
+        found.setdefault(series.name.removeprefix(WEIGHTS), {})[series.participant] = Curve(series.x, series.y)
     return found
 
 

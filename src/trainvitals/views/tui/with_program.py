@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.safe_text import one_line
+from trainvitals.safe_text import ESCAPES, one_line
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.tui import check_extra
@@ -27,8 +27,6 @@ from trainvitals.views.tui import check_extra
 KEPT_LINES = 2000
 REPRINTED_BYTES = 64 << 10
 """Amount of the program's output that is printed again when the dashboard is closed."""
-
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class ProgramOutput:
@@ -52,9 +50,9 @@ class ProgramOutput:
             # An escape sequence may be cut in two: keep its beginning for the next time.
             cut = text.rfind("\x1b", max(len(text) - 64, 0))
             self._rest = ""
-            if cut >= 0 and not _ESCAPES.match(text, cut):
+            if cut >= 0 and not ESCAPES.match(text, cut):
                 text, self._rest = text[:cut], text[cut:]
-            for piece in re.split(r"(\r\n|\n|\r)", _ESCAPES.sub("", text)):
+            for piece in re.split(r"(\r\n|\n|\r)", ESCAPES.sub("", text)):
                 if piece in ("\n", "\r\n"):
                     self._lines.append(one_line(self._current))
                     self._current, self._returned = "", False
