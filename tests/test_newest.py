@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainvitals.newest import FIRST_SECONDS, LEAST_SECONDS, MOST_SAMPLES, Newest, Thing
+from trainvitals.journal.documents.latest import Latest
+from trainvitals.journal.encoding import format_time
+from trainvitals.newest import FIRST_SECONDS, LEAST_SECONDS, MOST_SAMPLES, Newest, Thing, holds_for, is_late
 from trainvitals.sources import Sample, Value
 
 GPU: dict[str, Value] = {"gpu_index": 0, "gpu_uuid": "GPU-1"}
@@ -157,3 +159,19 @@ def test_of_a_large_page_the_first_samples_are_kept_and_not_served_again() -> No
     machine.take("openmetrics:x", *page)
     assert machine.newest.count == 1 and len(machine.newest.describe()) == MOST_SAMPLES
     assert machine.newest.things("gpu", "system", "process") == []
+
+
+def test_what_is_late_is_shown_with_its_age_until_it_expires() -> None:
+    for interval in (0.1, 1.0, 30.0):
+        assert not is_late(interval, interval) and not is_late(3 * interval, interval)
+        assert is_late(holds_for(interval) + 1, interval)
+    assert is_late(3.1, 0.1) and not is_late(29.0, 10.0)
+
+
+def test_a_file_that_its_agent_no_longer_writes_is_not_current() -> None:
+    now = 1_800_000_000.0
+    written = Latest(written=format_time(now))
+    assert written.is_current(now + 4, 1.0) and written.is_current(now - 4, 1.0)
+    assert not written.is_current(now + 6, 1.0) and written.is_current(now + 6, 10.0)
+    assert not written.is_current(now - 3600, 1.0), "the clock was set back: the file is older than it looks"
+    assert not Latest().is_current(now, 1.0)

@@ -25,6 +25,7 @@ Value = float | int | str
 
 INTERVALS = 3
 LEAST_SECONDS = 10.0
+LATE_SECONDS = 3.0
 FIRST_SECONDS = 90.0
 """The slowest values come every half a minute."""
 MOST_SAMPLES = 64
@@ -63,6 +64,11 @@ class Thing:
 def holds_for(interval: float) -> float:
     """Seconds until something expires that is read at this interval."""
     return max(LEAST_SECONDS, INTERVALS * interval)
+
+
+def is_late(age: float, interval: float) -> bool:
+    """Whether the next one should have come: a view says how old it is, until it expires."""
+    return age > max(LATE_SECONDS, INTERVALS * interval)
 
 
 class Newest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ from trainvitals.journal.documents.fields import (
     whole,
 )
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.encoding import parse_time
+
+CURRENT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,15 @@ class Latest(Document):
     sources: Mapping[str, SourceHealth] = entry(mapping_of(document(SourceHealth)), {})
     """By unit."""
     states: Mapping[str, Any] = entry(mapping, {})
+
+    def age(self, now: float) -> float:
+        """Seconds since it was written; negative where the clock was set back."""
+        written = parse_time(self.written)
+        return now - written if written is not None else math.inf
+
+    def is_current(self, now: float, interval: float) -> bool:
+        """Whether its agent still writes it: one that does not for some intervals is as good as absent."""
+        return abs(self.age(now)) <= max(CURRENT_SECONDS, 3 * interval)
 
     def of_table(self, table: str) -> Iterable[LatestSample]:
         return (sample for sample in self.samples.values() if sample.table == table)

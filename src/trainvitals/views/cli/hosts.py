@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from trainvitals.views.tui.own_sampling import OwnSampling
 
 HELP = "machine to show: an SSH host or server URL; 'local' is this machine; may be repeated"
-FRESH_SECONDS = 5.0
-"""An agent that has not written for this long is treated as absent."""
 SAMPLING_SECONDS = 1.0
 
 
@@ -132,14 +129,14 @@ class HardwareHere:
             latest = read_latest(agent) if agent is not None else None
         except TrainvitalsError:
             pass  # no runtime folder, so no agent
-        written = parse_time(latest.written) if latest is not None else None
-        age = time.time() - written if written is not None else None
         about = agent.as_json() if agent is not None else None
-        if latest is not None and age is not None and abs(age) <= FRESH_SECONDS:
+        now = time.time()
+        if latest is not None and latest.is_current(now, SAMPLING_SECONDS):
             self.end()
             samples = {unit: sample.as_json() for unit, sample in latest.samples.items()}
             reasons = {unit: health.reason for unit, health in latest.sources.items() if health.reason}
-            return {"origin": "agent", "age": max(age, 0.0), "agent": about, "samples": samples, "reasons": reasons}
+            age = max(latest.age(now), 0.0)
+            return {"origin": "agent", "age": age, "agent": about, "samples": samples, "reasons": reasons}
         if not self._samples:
             return {"origin": "", "age": None, "agent": about}
         own = self._own = self._own or _make_sampling()

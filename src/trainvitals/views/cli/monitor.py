@@ -25,6 +25,7 @@ from trainvitals.journal.documents.run import ENDED, MONITOR, RunFile, new_run
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import gpu_key
+from trainvitals.newest import is_late
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
@@ -58,7 +59,6 @@ trainvitals monitor --simulate-gpus 2 --duration 10        # no GPU here
 WATCH_SECONDS = 5.0
 NO_GPU_SECONDS = 3.0
 """How long an agent that writes already may take until it knows its GPUs."""
-STALE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 """How long a line waits at most for GPUs that have no new sample."""
 FINAL_SECONDS = 3.0
@@ -344,7 +344,7 @@ class Console:
             return one_line(row["state"])
         age = now - moment
         text = f"{_percent(row.get('utilization_percent'))}/{_percent(row.get('memory_percent'))}"
-        return f"{text} (stale, {age:.0f} s old)" if age > max(3 * self._interval, STALE_SECONDS) else text
+        return f"{text} (stale, {age:.0f} s old)" if is_late(age, self._interval) else text
 
     def _print_system(self) -> None:
         if not self._warned_no_gpu:

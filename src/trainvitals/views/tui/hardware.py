@@ -11,6 +11,7 @@ from trainvitals.journal.documents.latest import LatestSample, read_latest
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import gpu_number
+from trainvitals.newest import is_late
 from trainvitals.sources import World
 from trainvitals.views.panels import PANELS
 from trainvitals.views.tui.options import TopOptions
@@ -20,9 +21,6 @@ from trainvitals.views.tui.snapshot import Gpu, Value
 if TYPE_CHECKING:
     from trainvitals.views.tui.tracks import Track, Tracks
 
-AGENT_FRESH_SECONDS = 5.0
-"""An agent that has not written for this long (and three intervals) is treated as absent."""
-STALE_SECONDS = 3.0
 HISTORY = 120
 """Newest utilization values of a GPU for its sparkline."""
 
@@ -63,8 +61,7 @@ class Hardware:
 
     def read(self, now: float, interval: float) -> HardwareNow:
         latest = None if self._simulated else read_latest()
-        written = parse_time(latest.written) if latest is not None else None
-        if latest is not None and now - (written or 0.0) <= max(AGENT_FRESH_SECONDS, 3 * interval):
+        if latest is not None and latest.is_current(now, interval):
             self._own.pause()
             samples: Mapping[str, LatestSample] = latest.samples
             reasons = {key: unit.reason for key, unit in latest.sources.items() if unit.reason}
@@ -74,14 +71,13 @@ class Hardware:
             origin = "own sampling"
         times = {unit: parse_time(sample.time) or 0.0 for unit, sample in samples.items()}
         self._add_to_history(samples, times)
-        stale_before = now - max(STALE_SECONDS, 3 * interval)
         gpus = []
         system: dict[str, Value] = {}
         for unit, sample in samples.items():
             if sample.table == "gpu":
                 problem = ""
-                if times[unit] < stale_before:
-                    problem = reasons.get(_unit_of(unit)) or f"no response for {now - times[unit]:.0f} s"
+                if is_late(age := now - times[unit], interval):
+                    problem = reasons.get(_unit_of(unit)) or f"no response for {age:.0f} s"
                 gpus.append(self._make_gpu(sample, times[unit], problem))
             elif sample.table == "system":
                 system.update(sample.values)  # the host is read in several parts
