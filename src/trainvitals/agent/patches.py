@@ -43,18 +43,17 @@ class Patches:
         if attempt == self._attempt or run.attempt != attempt:
             return
         self._attempt = attempt
-        git, limit_kb = run.git or {}, self._context.settings.git_patch_kb
-        root, commit = git.get("root"), git.get("commit")
-        if not limit_kb or git.get("dirty") is not True or run.process.host != self._context.host:
+        git, limit_kb = run.git, self._context.settings.git_patch_kb
+        if not limit_kb or git.dirty is not True or run.process.host != self._context.host:
             return
-        if not isinstance(root, str) or not isinstance(commit, str):
+        if git.root is None or git.commit is None:
             return
         if patches.has_patch(self._context.folder, attempt):
             return
-        about = PatchFile(attempt=attempt, captured=format_time(), commit=commit, limit_kb=limit_kb)
+        about = PatchFile(attempt=attempt, captured=format_time(), commit=git.commit, limit_kb=limit_kb)
         is_late = time.time() - (parse_time(run.started) or 0.0) > LATE_SECONDS
         self._task = threading.Thread(
-            target=self._keep, args=(about, Path(root), is_late), name=f"patch {self._context.run_id}", daemon=True
+            target=self._keep, args=(about, Path(git.root), is_late), name=f"patch {self._context.run_id}", daemon=True
         )
         self._task.start()
 

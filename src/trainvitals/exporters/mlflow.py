@@ -316,8 +316,7 @@ class MlflowMirror:
     def _create_run(self) -> str:
         about = self._run.about
         tags = {OUR_ID: self._run.run_id, "mlflow.source.name": about.command or "", "mlflow.source.type": "LOCAL"}
-        commit = (about.git or {}).get("commit")
-        tags |= {"mlflow.source.git.commit": str(commit)} if commit else {}
+        tags |= {"mlflow.source.git.commit": about.git.commit} if about.git.commit else {}
         body = {
             "experiment_id": self._experiment,
             "run_name": about.name or self._run.run_id,

@@ -224,7 +224,7 @@ def _draw_run(about: RunFile, run_id: str) -> str:
         "tags": ", ".join(about.tags),
         "command": about.command or "",
         "host": about.host_name,
-        "git commit": str((about.git or {}).get("commit") or ""),
+        "git commit": about.git.commit or "",
     }
     return _draw_table({key: item for key, item in facts.items() if item})
 

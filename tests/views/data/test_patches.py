@@ -31,11 +31,15 @@ def make(folder: Path, **about: Any) -> RunReader:
         ({"commit": COMMIT, "dirty": False}, "started from commit 0123456789ab without changes"),
         ({"commit": COMMIT}, "git did not say in time"),
         ({"commit": COMMIT, "dirty": True}, "no agent kept one"),
+        ({"commit": 7, "branch": ["main"], "dirty": "yes", "later": 1}, "no git commit was recorded"),
+        ({"commit": COMMIT, "dirty": "yes"}, "git did not say in time"),
+        ("main", "no git commit was recorded"),
     ],
 )
 def test_a_run_without_a_patch_says_why(tmp_path: Path, git: object, words: str) -> None:
     reader = make(tmp_path, git=git)
     assert describe_patch(reader) is None and words in explain_missing(reader)
+    assert reader.info.file.as_json().get("git") == git, "what is damaged or newer is kept"
     with pytest.raises(JournalError, match=words):
         read_patch_text(reader)
 

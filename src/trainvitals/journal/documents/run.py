@@ -66,6 +66,19 @@ class Process(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GitState(Document):
+    """Of the repository that the training was started in; what was not known then is None."""
+
+    root: str | None = entry(text, None)
+    commit: str | None = entry(text, None)
+    branch: str | None = entry(text, None)
+    remote: str | None = entry(text, None)
+    """An address without credentials."""
+    dirty: bool | None = entry(flag, None)
+    """Whether tracked files had uncommitted changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Caused):
     """One start of the run."""
 
@@ -158,7 +171,7 @@ class RunFile(Caused):
     """Those of the packages that the program had imported when the run began, torch first."""
     job: Job = entry(document(Job), Job())
     """Of the newest attempt; see `placed`."""
-    git: Mapping[str, Any] | None = entry(mapping, None)
+    git: GitState = entry(document(GitState), GitState())
     config: Mapping[str, Any] | None = entry(mapping, None)
     attempts: tuple[Attempt, ...] = entry(list_of(document(Attempt)), ())
     hardware: Mapping[str, Any] | None = entry(mapping, None)

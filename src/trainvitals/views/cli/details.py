@@ -131,7 +131,7 @@ def draw_details(
         ("command", one_line(run.command or "")),
         ("host", one_line(run.host_name)),
         *((_SHORT.get(title, title.lower()), one_line(text)) for title, text in run.placed.facts()),
-        ("git", format_git(run.git or {})),
+        ("git", format_git(run.git)),
         *_patch(reader),
         ("python", one_line(_python(run))),
     ):

@@ -55,7 +55,7 @@ def describe_comparison(
     rows = [_compare_row(name, summaries) for name in shared[:MAX_VALUES]]
     configs = [info.file.config or {} for info in infos]
     # The same configuration in other code is another experiment.
-    commits = [(info.file.git or {}).get("commit") for info in infos]
+    commits = [info.file.git.commit for info in infos]
     seeds = group_seeds([{"config": config, "commit": commit} for config, commit in zip(configs, commits, strict=True)])
     return {
         "runs": [describe_row(read_row_of(reader, key)) for key, reader in readers],

@@ -37,7 +37,7 @@ def describe_differences(readers: Sequence[Reader]) -> list[DifferenceGroupJson]
 def _describe(reader: Reader) -> dict[str, Mapping[str, Any]]:
     run = reader.info.file
     return {
-        "code": {**_pick(run.git, _GIT), **_known({"patch": _format_patch(reader)})},
+        "code": {**_pick(run.git.as_json(), _GIT), **_known({"patch": _format_patch(reader)})},
         "command": _known({"command": run.command, "folder": run.cwd}),
         "package": {**_pick(run.python, {"version": "Python"}), **(run.packages or {})},
         "environment": run.environment or {},

@@ -58,12 +58,12 @@ def explain_missing(reader: Reader) -> str:
     found = find_patch(reader)
     if found is not None:
         return f"the patch of this run was {format_patch(found.about)}"
-    git = reader.info.file.git or {}
-    if not git.get("commit"):
+    git = reader.info.file.git
+    if not git.commit:
         return "this run has no patch: no git commit was recorded for it"
-    if git.get("dirty") is False:
-        return f"this run has no patch: it was started from commit {str(git['commit'])[:12]} without changes"
-    if git.get("dirty") is None:
+    if git.dirty is False:
+        return f"this run has no patch: it was started from commit {git.commit[:12]} without changes"
+    if git.dirty is None:
         return "this run has no patch: git did not say in time whether there were changes"
     return "this run has no patch: no agent kept one, or git_patch_kb was 0"
 

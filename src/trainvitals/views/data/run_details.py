@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from trainvitals import catalog
 from trainvitals.alerts import records
@@ -17,6 +16,7 @@ from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
+from trainvitals.journal.documents.run import GitState
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant
@@ -216,9 +216,9 @@ def describe_alerts(reader: Reader, limit: int = 1000) -> AlertsJson:
     }
 
 
-def format_git(git: Mapping[str, Any]) -> str:
+def format_git(git: GitState) -> str:
     """Which code a run had: `1a2b3c4d5e6f on main, uncommitted changes`; empty outside of a repository."""
-    if not git.get("commit"):
+    if not git.commit:
         return ""
-    branch = f" on {git['branch']}" if git.get("branch") else ""
-    return one_line(f"{str(git['commit'])[:12]}{branch}{', uncommitted changes' if git.get('dirty') else ''}")
+    branch = f" on {git.branch}" if git.branch else ""
+    return one_line(f"{git.commit[:12]}{branch}{', uncommitted changes' if git.dirty else ''}")

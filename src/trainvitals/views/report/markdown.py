@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainvitals.analysis.wording import count_of
+from trainvitals.journal.documents.run import GitState
 from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_details import format_git
@@ -236,12 +237,12 @@ def _config(run: RunJson) -> list[str]:
         rows = [(text(key), setting(item)) for key, item in list(config.items())[:MAX_CONFIG]]
         lines += ["### Configuration", "", *table(("key", "value"), rows)]
     details = run["details"]
-    git, python, host = (details.get(name) or {} for name in ("git", "python", "host"))
+    python, host = (details.get(name) or {} for name in ("python", "host"))
     facts = [
         ("command", " ".join(map(str, details["command"])) if isinstance(details.get("command"), list) else ""),
         ("host", host.get("name", "") if isinstance(host, dict) else ""),
         ("python", python.get("version", "") if isinstance(python, dict) else ""),
-        ("git", format_git(git) if isinstance(git, dict) else ""),
+        ("git", format_git(GitState.parse(details.get("git")))),
         ("packages", _packages(details.get("packages"))),
     ]
     known = [(name, text(fact).strip()) for name, fact in facts if str(fact).strip()]
