@@ -71,6 +71,11 @@ def test_a_picture_for_a_notebook_has_the_alerts_that_fire(write: Write) -> None
     ]
 
 
+def test_the_command_of_a_run_is_told_without_its_secrets(write: Write) -> None:
+    text = markdown(write(command="python train.py --lr 0.1 --api-key hf_0123456789abcdefghij"))
+    assert "| command | python train.py --lr 0.1 --api-key " in text and "hf_0123456789" not in text
+
+
 def test_the_code_of_a_run_is_named_by_a_short_hash(write: Write) -> None:
     folder = write()
     file = json.loads((folder / "run.json").read_text())

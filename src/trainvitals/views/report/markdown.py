@@ -239,7 +239,7 @@ def _config(run: RunJson) -> list[str]:
     details = run["details"]
     python, host = (details.get(name) or {} for name in ("python", "host"))
     facts = [
-        ("command", " ".join(map(str, details["command"])) if isinstance(details.get("command"), list) else ""),
+        ("command", details["command"] if isinstance(details.get("command"), str) else ""),
         ("host", host.get("name", "") if isinstance(host, dict) else ""),
         ("python", python.get("version", "") if isinstance(python, dict) else ""),
         ("git", format_git(GitState.parse(details.get("git")))),
