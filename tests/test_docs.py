@@ -73,4 +73,8 @@ def test_every_room_is_on_the_map() -> None:
     table = (ROOT / "docs" / "architecture.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
     folder = Path(trainvitals.__file__).parent
     rooms = {path.name for path in folder.iterdir() if (path / "__init__.py").exists()}
-    assert {room for room in rooms if f"`trainvitals.{room}" not in table} == set()
+    modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")}
+    assert {name for name in rooms | modules if f"`trainvitals.{name}" not in table} == set()
+    tree = (ROOT / "CONTRIBUTING.md").read_text().partition("src/trainvitals/\n")[2].partition("```")[0]
+    listed = set(re.findall(r"^  (\w+)(?:/|\.py) ", tree, re.MULTILINE))
+    assert listed - {"__init__"} == rooms | modules
