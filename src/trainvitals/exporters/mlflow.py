@@ -44,6 +44,7 @@ from trainvitals.journal.flat_config import flatten
 from trainvitals.journal.media import read_media
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
+from trainvitals.trackers.mlflow_conventions import ENDS
 
 T = TypeVar("T")
 
@@ -57,7 +58,6 @@ LONGEST_VALUE, LONGEST_TAG, LONGEST_NAME = 6000, 5000, 250
 BUSY = (408, 425, 429, *range(500, 600))
 DOOR = (401, 403, 404)
 """Refused at the door is a wrong setting, which somebody may put right; nothing is lost by waiting."""
-ENDS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED", "killed": "KILLED"}
 OUR_ID = "trainvitals.run_id"
 _API = "/api/2.0/mlflow"
 _REPORT = "trainvitals/report.html"

@@ -1,5 +1,5 @@
-"""What both ways in from MLflow share: importer and server.
-Tested in tests/trackers/test_mlflow_store.py and tests/trackers/intake/test_mlflow.py."""
+"""What every way in from MLflow and out to it shares: the states of runs, its own tags, its local stores.
+Tested in tests/trackers/test_mlflow_store.py, tests/trackers/intake/test_mlflow.py, tests/exporters/test_mlflow.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainvitals.journal.documents.run import RUNNING
 
-STATUSES: Mapping[object, str] = {
+STATUSES: Mapping[str, str] = {
     "RUNNING": RUNNING,
     "SCHEDULED": RUNNING,
     "FINISHED": "finished",
@@ -17,6 +17,8 @@ STATUSES: Mapping[object, str] = {
     "KILLED": "killed",
 }
 """Ours, by theirs."""
+ENDS: Mapping[str, str] = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED", "killed": "KILLED"}
+"""Theirs, by how a run of ours ended."""
 NOTES, NAME, COMMAND = "mlflow.note.content", "mlflow.runName", "mlflow.source.name"
 """Tags with which a run is described."""
 

@@ -35,15 +35,8 @@ LATE_SECONDS = 300.0
 DAMAGED = "points without a time or step that can be one"
 LARGEST_DOUBLE = 1.7976931348623157e308
 """What the database has for infinity."""
-_STATUSES: Mapping[object, str] = {
-    **STATUSES,
-    # In files they are numbers.
-    1: RUNNING,
-    2: RUNNING,
-    3: "finished",
-    4: "failed",
-    5: "killed",
-}
+_STATUSES: dict[object, str] = dict(enumerate(STATUSES.values(), 1))  # in files they are numbers
+_STATUSES.update(STATUSES)
 
 
 class MlflowPoint(NamedTuple):

@@ -12,14 +12,13 @@ from trainvitals.journal.encoding import number
 from trainvitals.redaction import redact
 from trainvitals.trackers.intake.answers import IntakeAnswer
 from trainvitals.trackers.intake.mlflow_search import Found
-from trainvitals.trackers.mlflow_conventions import STATUSES
+from trainvitals.trackers.mlflow_conventions import ENDS, STATUSES
 
 TOOL = "mlflow"
 DEFAULT_ID = "0"
 ARTIFACTS = "artifacts"
 PAGE = 1000
 LONGEST_TAG = 8000
-_THEIR_STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED", "killed": "KILLED"}
 
 Given = Mapping[str, Any]
 Handler = Callable[[Given], Any]
@@ -54,7 +53,7 @@ def artifact_uri(position: Given, key: str) -> str:
 def describe_run(key: str, file: RunFile, position: Given, latest: Mapping[str, Any]) -> dict[str, Any]:
     status = position.get("status")
     if file.is_over and STATUSES.get(str(status), "running") == "running":
-        status = _THEIR_STATUS.get(file.status)
+        status = ENDS.get(file.status)
     info = {
         "run_id": key,
         "run_uuid": key,
