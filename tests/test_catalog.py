@@ -47,8 +47,12 @@ def test_without_response_lengths_no_name_gets_a_meaning(name: str) -> None:
 
 @pytest.mark.parametrize("meanings", [catalog.VALIDATION, catalog.RL])
 def test_no_alias_has_two_meanings(meanings: tuple[catalog.Metric, ...]) -> None:
+    gradients = catalog.find("training", "gradient_norm")
+    assert gradients is not None
+    # Of a framework that logs one gradient norm, it is that of the policy.
+    shared = {gradients.name, *gradients.aliases}
     rows = [*catalog.TRAINING, *meanings]
-    names = [name for row in rows for name in (row.name, *row.aliases)]
+    names = [name for row in rows for name in (row.name, *row.aliases) if row is gradients or name not in shared]
     assert len(set(names)) == len(names)
 
 
@@ -63,6 +67,16 @@ def test_usual_spellings_are_known_and_validation_keeps_its_name() -> None:
     for name, spellings in usual.items():
         assert [catalog.find_spelling("training", name, [spelling]) for spelling in spellings] == list(spellings)
     assert catalog.find("training", "val/loss") is None, "exported under the name it was logged with"
+
+
+def test_the_only_gradient_norm_of_a_policy_in_training_is_the_policys() -> None:
+    lengths = "completions/mean_length"
+    for logged in ("gradient_norm", "grad_norm", "train/grad_norm"):
+        assert catalog.find_spelling("training", "rl_gradient_norm", [logged, lengths]) == logged
+        assert catalog.find_spelling("training", "gradient_norm", [logged, lengths]) == logged
+        assert catalog.find_spelling("training", "rl_gradient_norm", [logged]) is None
+    both = ["grad_norm", "actor/grad_norm", "response_length/mean"]
+    assert catalog.find_spelling("training", "rl_gradient_norm", both) == "actor/grad_norm"
 
 
 def test_of_several_names_that_a_pattern_matches_the_first_is_taken() -> None:

@@ -57,6 +57,8 @@ def _rates(what: str) -> tuple[str, ...]:
     return (*names, f"{what}/s", f"{what}/sec", *grouped, f"train_{what}_per_second")
 
 
+_GRADIENT_NORM = ("grad_norm", "train/grad_norm", "train/gradient_norm", "train_grad_norm")
+
 TRAINING: tuple[Metric, ...] = (
     Metric("step", "", "Optimizer step, counted by the training or by log()", "counter"),
     Metric("epoch", "", "Epoch, may be fractional"),
@@ -75,12 +77,7 @@ TRAINING: tuple[Metric, ...] = (
             "trainer/learning_rate",
         ),
     ),
-    Metric(
-        "gradient_norm",
-        "",
-        "Global L2 norm of the gradients",
-        aliases=("grad_norm", "train/grad_norm", "train/gradient_norm", "train_grad_norm"),
-    ),
+    Metric("gradient_norm", "", "Global L2 norm of the gradients", aliases=_GRADIENT_NORM),
     Metric("gradient_clip_norm", "", "Norm that clip_grad_norm_ clips the gradients to"),
     Metric(
         "accuracy",
@@ -212,6 +209,7 @@ RL: tuple[Metric, ...] = (
         "",
         "Global L2 norm of the policy's gradients",
         *("actor/grad_norm", "optim/grad_norm", "ppo_actor/update/grad_norm"),
+        *("gradient_norm", *_GRADIENT_NORM),  # of those that train nothing else, it is the policy's
     ),
     # -- how far the policy that generates is from the one that is trained
     _rl(
@@ -326,7 +324,7 @@ RL: tuple[Metric, ...] = (
         "rl_weight_sync_time",
         "s",
         "Sending the new weights to the rollout",
-        *("timing_s/update_weights", "timing/train/weight_sync"),
+        *("timing_s/update_weights", "timing_s/timing_s/param_sync", "timing/train/weight_sync"),
         *("timing/train/prepare_for_generation/transfer_and_update_weights", *_trained("timing/broadcast")),
         *(*_trained("perf/weight_sync_s"), "time/broadcast_weights", "timeperf/update_weights"),
     ),
@@ -348,6 +346,12 @@ RL: tuple[Metric, ...] = (
         "The trainer waits for responses",
         *("timing_s/switch_wait", "timing/train/idle/buffer_starvation", *_trained("perf/rollout_wait_s")),
         "time/wait_for_batch",
+    ),
+    _rl(
+        "rl_trainer_idle_share",
+        "",
+        "Share of a step in which the trainer waits for responses",
+        "fully_async/trainer/idle_ratio",
     ),
     _rl("rl_rollout_idle_time", "s", "The rollout waits for new weights", "time/wait_for_policy"),
     _rl(

@@ -75,6 +75,7 @@ _ROLLOUT_IDLE = _share("rl_rollout_idle_time")
 _VALIDATION_TOTAL = "(mean(rl_validation_time, all) * (count(rl_validation_time, all) - 1))"
 _STEPS_TOTAL = "(mean(rl_step_time, all) * count(rl_step_time, all))"
 _VALIDATION = f"{_VALIDATION_TOTAL} / ({_VALIDATION_TOTAL} + {_STEPS_TOTAL})"
+_GENERATION_SLOW = "Generation is the bottleneck: give the rollout more GPUs, or GPUs of the trainer."
 _TRAINER_BOUND = (
     "Give the trainer more GPUs, larger micro-batches or less recomputation; or give it GPUs of the rollout."
 )
@@ -370,9 +371,24 @@ ROWS: tuple[Condition, ...] = (
         ),
         "The trainer waits for responses {share:.0f} % of each step; without that, steps would be {gain:.2f} times as "
         "fast",
-        "Generation is the bottleneck: give the rollout more GPUs, or GPUs of the trainer.",
+        _GENERATION_SLOW,
         f"1 / (1.001 - at_most({_IDLE}, 1))",
         "rl.trainer_waits",
+    ),
+    _waits(
+        "rl_trainer_idle",
+        "an idle trainer",
+        "mean(rl_trainer_idle_share, 20 values)",
+        Threshold(
+            "rl_trainer_idle_share_percent",
+            30,
+            "%",
+            "a trainer that is idle for a larger share of a step waits too long",
+        ),
+        "The trainer is idle {share:.0f} % of each step; without that, steps would be up to {gain:.2f} times as fast",
+        _GENERATION_SLOW,
+        "1 / (1.001 - at_most(mean(rl_trainer_idle_share, 20 values), 1))",
+        "rl.trainer_idle",
     ),
     _waits(
         "rl_update_bound",
