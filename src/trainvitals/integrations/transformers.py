@@ -16,6 +16,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from trainvitals.integrations.attachment import Attachment, guarded
+from trainvitals.integrations.trl_phases import TrainerPhases
+from trainvitals.journal.documents.registration import PhaseNote
 
 STATE_KEY = "trainvitals"
 _EVALUATIONS = ("eval", "test", "predict")
@@ -30,6 +32,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self.attachment = Attachment(options, watch)
         self.state: Any = None
         self._best: float | None = None
+        self._phases: TrainerPhases | None = None
+        """Of a training; only TRL's for reinforcement learning has any."""
         _given.add(self)
 
     # -- the training
@@ -53,7 +57,13 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         if state.global_step:
             run.event("resume", f"from step {state.global_step}", resumed_step=state.global_step)
         self._note_reporting(args)
+        self._phases = TrainerPhases(self._note_phase)
         self.attachment.watch(model, optimizer)
+
+    @guarded
+    def _note_phase(self, phase: PhaseNote) -> None:
+        if self.attachment.run is not None:
+            self.attachment.run.note_phase(phase)
 
     def _note_reporting(self, args: Any) -> None:
         given = getattr(args, "report_to", None) or ()
@@ -63,6 +73,13 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.attachment.watching is not None:
             self.attachment.watching.name_step(state.global_step, state.epoch)
+        if self._phases is not None:
+            self._phases.end_step()
+
+    @guarded
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._phases is not None:
+            self._phases.discard()
 
     @guarded
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -72,6 +89,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.attachment.end_training()
+        if self._phases is not None:
+            self._phases.close()
         if self.attachment.run is not None:
             self.attachment.run.event("train_end", f"training finished after {state.global_step} steps")
 
@@ -84,7 +103,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             run = self.attachment.begin(describe(args, state, kwargs.get("model")))
         self._note_reporting(args)
         if run is not None and logs and not self.attachment.is_logged_by_tracker:
-            run.log(dict(translate(logs, self.attachment.reports)), step=state.global_step)
+            timed = self._phases.take(logs) if self._phases is not None else {}
+            run.log({**dict(translate(logs, self.attachment.reports)), **timed}, step=state.global_step)
 
     @guarded
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
