@@ -19,7 +19,9 @@ from programs import rows_of
 from watching import lines
 
 from trainvitals import catalog
-from trainvitals.integrations.nemo_rl import NemoLogger, attach
+from trainvitals.errors import SettingError
+from trainvitals.integrations.nemo_rl import NemoLogger, attach, install
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.trainer.run import Run
 
@@ -27,7 +29,7 @@ from trainvitals.trainer.run import Run
 class Logger:
     """`nemo_rl.utils.logger.Logger`: fans out, and has no guard around a backend."""
 
-    def __init__(self) -> None:
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self.loggers: list[Any] = []
 
     def log_metrics(
@@ -282,6 +284,68 @@ def test_histograms_and_plots_are_media_of_the_run(logger: Logger) -> None:
     assert [(row["kind"], row["name"]) for row in media] == [
         ("histogram", "train/advantages/histogram"),
         ("image", "train/token_mult_prob_error_plot_sample"),
+    ]
+
+
+@pytest.fixture
+def loggers(monkeypatch: pytest.MonkeyPatch) -> type[Logger]:
+    """The class of its module, new for each test."""
+    found = type("Logger", (Logger,), {"__init__": Logger.__init__})
+    module = ModuleType("nemo_rl.utils.logger")
+    module.Logger = found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return found
+
+
+def setup(loggers: type[Logger], **more: Any) -> Logger:
+    """As the functions of that name do, before the program gets the logger."""
+    logger = loggers({"log_dir": "logs", "wandb_enabled": False, **more})
+    logger.log_hyperparams({"grpo": {"num_prompts_per_step": 32}})
+    logger.log_metrics({"total_setup_time_s": 30.0}, step=0, prefix="timing/setup")
+    return logger
+
+
+def test_installed_before_the_setup_it_gets_the_configuration_and_the_times_of_the_setup(
+    timers: type[Timer], loggers: type[Logger], tmp_path: Path
+) -> None:
+    for name in ("first", "second"):
+        install(name=name, dir=tmp_path, agent=False)
+        logger = setup(loggers)
+        run = run_of(logger)
+        train(logger, 1)
+        logger.finish()
+        assert run.name == name and run.config["grpo"] == {"num_prompts_per_step": 32}
+        assert [row.get("timing/setup/total_setup_time_s") for row in lines(run)] == [30.0, None]
+    assert setup(loggers, trainvitals_enabled=False).loggers == []
+
+
+def test_what_is_wrong_with_an_installed_backend_does_not_keep_the_training_from_beginning(
+    timers: type[Timer], loggers: type[Logger], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SettingError, match="intervall"):
+        install(intervall=1)
+    install(dir=tmp_path / "file", agent=False)
+    (tmp_path / "file").touch()
+    setup(loggers)
+    assert capsys.readouterr().err.count("trainvitals: ") == 1
+
+
+def test_a_logger_that_is_finished_while_an_exception_is_on_its_way_ends_a_failed_run(
+    logger: Logger, tmp_path: Path
+) -> None:
+    try:
+        try:
+            raise ValueError("no rollout comes")
+        finally:
+            logger.finish()
+    except ValueError:
+        again = Logger()
+        attach(again, dir=tmp_path, agent=False)
+        again.finish()
+    ends = [run_folder.read_run(run_of(item).folder) for item in (logger, again)]
+    assert [(end.status, str(end.cause or "")) for end in ends] == [
+        ("failed", "ValueError: no rollout comes"),
+        ("finished", ""),
     ]
 
 

@@ -2,8 +2,8 @@
 
     from trainvitals.integrations import nemo_rl
 
-    logger = Logger(config["logger"])
-    nemo_rl.attach(logger)
+    nemo_rl.install(project="math")  # before setup(), which makes the Logger and logs the configuration
+    nemo_rl.attach(logger, config=config)  # or later, to one that is there
 
 Its loggers are called several times in a step, with `train`, `timing/train`, `performance` and other prefixes; all of
 that is one line of the run. The phases of its `Timer` are reported to the agent as they begin and end.
@@ -26,6 +26,7 @@ from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
 from trainvitals.integrations.phase_edges import PhaseEdges
 from trainvitals.journal.documents.registration import PhaseNote
+from trainvitals.stderr import print_line
 from trainvitals.trainer.scalars import Refused, convert
 
 _GENERATION = ("generation", "exposed_generation")
@@ -46,6 +47,26 @@ _STEP = "total_step_time"
 """The timer of the whole step, which has all other phases in it."""
 _DEEPEST = 8
 """Levels of nested metrics; what is deeper is not logged."""
+
+
+def install(**options: Any) -> None:
+    """Attach to each `Logger` that NeMo RL makes from now on, unless `trainvitals_enabled` is false in its
+    configuration. `options` are those of `attach`; a later call replaces them."""
+    Attachment(options, watch=False)  # SettingError here, not in the training
+    loggers = import_module("nemo_rl.utils.logger").Logger
+    original = getattr(loggers.__init__, "of_trainvitals", loggers.__init__)
+
+    @functools.wraps(original)
+    def init(logger: Any, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        original(logger, cfg, *args, **kwargs)
+        try:
+            if cfg.get("trainvitals_enabled", True):
+                attach(logger, **options)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the training begins
+            print_line(f"this training is not logged: {error}")
+
+    init.of_trainvitals = original  # type: ignore[attr-defined]
+    loggers.__init__ = init
 
 
 def attach(logger: Any, **options: Any) -> NemoLogger:
@@ -70,6 +91,8 @@ class NemoLogger:
         self._names_gpus = False
         """Whether its own GPU monitor is on, whose names are then in every line."""
         self._phases = OpenPhases(PhaseEdges(self._note_phase, whole=_STEP))
+        self._handled = sys.exc_info()[1]
+        """An exception that the program is dealing with by training again."""
         self._begin({})
 
     @guarded
@@ -131,7 +154,9 @@ class NemoLogger:
         if _observers == [self._phases]:
             _observers.clear()
         self._write()
-        self.attachment.finish()
+        # NeMo RL ends its loggers while the exception that ends the training is on its way.
+        raised = sys.exc_info()[1]
+        self.attachment.finish(raised if raised is not self._handled else None)
 
     @guarded
     def _write_last(self) -> None:
