@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping
@@ -271,6 +272,31 @@ def test_a_nemo_rl_without_that_timer_is_logged_all_the_same(
     made.finish()
     assert [row["train/loss"] for row in lines(run_of(made))] == [1.0]
     assert "failed" not in capsys.readouterr().err
+
+
+def test_the_responses_of_a_validation_are_a_table_of_the_run(tmp_path: Path) -> None:
+    class WritingLogger(Logger):
+        def __init__(self) -> None:
+            super().__init__()
+            self.written: list[str] = []
+
+        def log_batched_dict_as_jsonl(self, to_log: dict[str, Any], filename: str) -> None:
+            self.written.append(filename)
+
+    logger = WritingLogger()
+    attach(logger, dir=tmp_path, agent=False)
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 1 + 1?"}]
+    answered = [[*asked, {"role": "assistant", "content": f"It is {number}."}] for number in (2, 3)]
+    logger.log_batched_dict_as_jsonl({"content": answered, "rewards": [1.0, 0.0]}, "val_data_step20.jsonl")
+    logger.log_batched_dict_as_jsonl({"content": ["a"], "rewards": [1.0]}, "train_data_step21.jsonl")
+    logger.log_batched_dict_as_jsonl({"idx": [1]}, "val_data_step22.jsonl")
+    logger.finish()
+    assert logger.written == ["val_data_step20.jsonl", "train_data_step21.jsonl", "val_data_step22.jsonl"]
+    (media,) = rows_of(run_of(logger).folder, "media/index*.jsonl")
+    assert (media["kind"], media["name"], media["step"]) == ("table", "val/generations", 20)
+    table = json.loads((run_of(logger).folder / "media" / media["file"]).read_text())
+    question = "Be brief.\nWhat is 1 + 1?"
+    assert table["data"] == [[question, "It is 2.", 1.0], [question, "It is 3.", 0.0]]
 
 
 def test_histograms_and_plots_are_media_of_the_run(logger: Logger) -> None:

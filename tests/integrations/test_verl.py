@@ -24,7 +24,8 @@ import trainvitals
 from trainvitals.integrations import verl_plugin
 from trainvitals.integrations.attachment import RL_STALL_SECONDS
 from trainvitals.integrations.phase_edges import MOST_EDGES
-from trainvitals.integrations.verl import MOST_CHARACTERS, Tracking, VerlLogger
+from trainvitals.integrations.samples import MOST_CHARACTERS
+from trainvitals.integrations.verl import Tracking, VerlLogger
 from trainvitals.journal import registrations
 from trainvitals.trainer.jsonable import MAX_TEXT
 from trainvitals.trainer.run import Run

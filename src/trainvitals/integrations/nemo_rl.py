@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import functools
 import math
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from weakref import WeakKeyDictionary
 from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
 from trainvitals.integrations.phase_edges import PhaseEdges
+from trainvitals.integrations.samples import log_samples
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.stderr import print_line
 from trainvitals.trainer.scalars import Refused, convert
@@ -45,6 +47,7 @@ _GPU_NAMES = (
 )
 _STEP = "total_step_time"
 """The timer of the whole step, which has all other phases in it."""
+_VALIDATION_FILE = re.compile(r"val_data_step(\d+)\.jsonl$", re.ASCII)
 _DEEPEST = 8
 """Levels of nested metrics; what is deeper is not logged."""
 
@@ -77,6 +80,17 @@ def attach(logger: Any, **options: Any) -> NemoLogger:
         return known
     added = NemoLogger(**options)
     logger.loggers.append(added)
+    write = getattr(logger, "log_batched_dict_as_jsonl", None)
+    if write is not None:
+        # The responses of a validation go into a file of the logger's own, and to no backend.
+
+        @functools.wraps(write)
+        def written(to_log: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+            result = write(to_log, filename, *args, **kwargs)
+            added.log_validation(to_log, filename)
+            return result
+
+        logger.log_batched_dict_as_jsonl = written
     return added
 
 
@@ -147,6 +161,16 @@ class NemoLogger:
     def log_plot(self, figure: Any, step: int, name: str) -> None:
         if self.attachment.run is not None:
             self.attachment.run.log_image(name, figure, step=step)
+
+    @guarded
+    def log_validation(self, data: Mapping[str, Any], filename: str) -> None:
+        """What NeMo RL writes into `filename`: the messages and the rewards of a validation, among other things."""
+        found = _VALIDATION_FILE.search(str(filename))
+        if self.attachment.run is None or found is None or "content" not in data or "rewards" not in data:
+            return
+        answers = zip(data["content"], data["rewards"], strict=False)
+        samples = [(*_split(messages), reward) for messages, reward in answers]
+        log_samples(self.attachment.run, samples, int(found[1]))
 
     @guarded
     def finish(self) -> None:
@@ -235,6 +259,14 @@ def _report(change: Callable[[OpenPhases, Any, Any], None], timer: Any, label: A
             change(observer, timer, label)
         except Exception:  # noqa: BLE001 - a timer or label of another kind; the training comes first
             continue
+
+
+def _split(messages: Any) -> tuple[str, str]:
+    """What was asked, and the last message, which answers it."""
+    if isinstance(messages, str):
+        return "", messages
+    texts = [str(message["content"]) for message in messages]
+    return "\n".join(texts[:-1]), texts[-1] if texts else ""
 
 
 def _name_gpus(readings: Readings) -> Iterator[tuple[str, float]]:

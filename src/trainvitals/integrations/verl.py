@@ -17,20 +17,14 @@ from typing import Any
 from trainvitals.alerts.readings import Readings
 from trainvitals.integrations.attachment import RL_STALL_SECONDS, Attachment, guarded
 from trainvitals.integrations.phase_edges import PhaseEdges
+from trainvitals.integrations.samples import log_samples
 from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import TRAINER
-from trainvitals.redaction import redact_text
 from trainvitals.trainer import ray_job
-from trainvitals.trainer.jsonable import MAX_TEXT
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
-
-
-MOST_CHARACTERS = 3_000_000
-"""Of the samples of one validation. A file of media has room for them in any language."""
-LONGEST_SECRET = 4_000
 
 
 class VerlLogger:
@@ -92,8 +86,7 @@ class VerlLogger:
     def log_generations(self, samples: Sequence[Sequence[Any]], step: int) -> None:
         """Responses of the validation: prompt, response and score of each."""
         if self.attachment.run is not None:
-            columns = ("input", "output", "score")
-            self.attachment.run.log_table("val/generations", _fit(samples), step=step, columns=columns)
+            log_samples(self.attachment.run, samples, step)
 
     @guarded
     def finish(self, exit_code: int = 0) -> None:
@@ -134,22 +127,6 @@ class VerlLogger:
 
         log_to_all.of_trainvitals = original  # type: ignore[attr-defined]
         return log_to_all
-
-
-def _fit(samples: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    """The samples, with the middle of texts left out that are too long for a table, or for all to be in it: the answer
-    is at the end."""
-    texts = sum(isinstance(cell, str) for row in samples for cell in row)
-    half = min(MAX_TEXT - 100, MOST_CHARACTERS // max(texts, 1)) // 2
-
-    def cut(cell: Any) -> Any:
-        if not isinstance(cell, str) or len(cell) <= 2 * half:
-            return cell
-        # Half a secret does not look like one.
-        begin, end = (redact_text(part) for part in (cell[: half + LONGEST_SECRET], cell[-half - LONGEST_SECRET :]))
-        return f"{begin[:half]} … {len(cell) - 2 * half:,} characters … {end[-half:]}"
-
-    return [[cut(cell) for cell in row] for row in samples]
 
 
 def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
