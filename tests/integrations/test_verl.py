@@ -278,6 +278,17 @@ def test_our_own_tracking_takes_what_that_of_verl_takes_and_monitors_gpus(
         Tracking("math", "grpo", "wandb")
 
 
+def test_a_trainer_on_a_node_without_gpus_says_once_that_it_monitors_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for gpus, told in (({}, 1), ({0: {"power_draw_watts": 300.0}}, 0)):
+        monkeypatch.setattr("trainvitals.alerts.readings.Readings.gpus", lambda self, gpus=gpus: gpus)
+        with logging(tmp_path, enable_gpu_monitoring=True) as (logger, _):
+            for step in range(10):
+                logger.log({"critic/score/mean": 0.5}, step=step)
+        assert capsys.readouterr().err.count("no GPU is measured on the node of the trainer") == told
+
+
 def test_a_step_may_take_minutes_unless_somebody_has_set_when_it_stalls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

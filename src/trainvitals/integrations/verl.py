@@ -21,10 +21,13 @@ from trainvitals.integrations.samples import log_samples
 from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import TRAINER
+from trainvitals.stderr import print_line
 from trainvitals.trainer import ray_job
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
+PATIENT_LINES = 3
+"""Lines without a GPU after which that is said: the first come before the agent has measured anything."""
 
 
 class VerlLogger:
@@ -43,6 +46,7 @@ class VerlLogger:
         """The keywords are also read from `config.trainer`; `options` are settings."""
         trainer = _get(config, "trainer")
         self._readings = Readings() if enable_gpu_monitoring or _get(trainer, "enable_gpu_monitoring") else None
+        self._patience = PATIENT_LINES
         interval = gpu_monitor_interval or _get(trainer, "gpu_monitor_interval")
         if interval:
             options.setdefault("gpu_interval", float(interval))
@@ -80,7 +84,16 @@ class VerlLogger:
                 f"gpu_{index}_{name}": v for index, gpu in self._readings.gpus().items() for name, v in gpu.items()
             }
             data = {**named, **data}
+            self._expect_gpus(bool(named))
         run.log(data, step=step)
+
+    def _expect_gpus(self, are_there: bool) -> None:
+        if are_there:
+            self._patience = 0
+        elif self._patience:
+            self._patience -= 1
+            if not self._patience:
+                print_line("no GPU is measured on the node of the trainer, so there are no gpu_N_ metrics (docs/rl.md)")
 
     @guarded
     def log_generations(self, samples: Sequence[Sequence[Any]], step: int) -> None:
