@@ -23,6 +23,8 @@ KILL = ExitVerdict("killed", Cause(kind=causes.SIGNAL, signal="SIGKILL"), None, 
 TERM = ExitVerdict("killed", Cause(kind=causes.SIGNAL, signal="SIGTERM"), None, "SIGTERM")
 UNKNOWN = ExitVerdict("crashed", Cause(kind=causes.UNKNOWN))
 FINE = ExitVerdict("finished", None, 0)
+CUT = ExitVerdict("killed", Cause(kind=causes.CUT_OFF))
+SAID = ExitVerdict("finished", None)
 EXITING = ", while Python was exiting"
 BAD = ExitVerdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=3), 3)
 
@@ -78,6 +80,13 @@ def rank(
          f"rank 1: {KILL.cause}"),
         ({"status": "running"}, [rank(0, KILL, role="rollout", launcher="ray")], "killed",
          f"rollout 0: {KILL.cause}"),
+        # A trainer in an actor: Ray ends it with the job, whether it trained to its end or not.
+        ({"status": "running"}, [rank(0, FINE, 2.0, role="driver"), rank(0, CUT, launcher="ray")], "finished", None),
+        ({"status": "running"}, [rank(0, BAD, 2.0, role="driver"), rank(0, CUT, launcher="ray")], "failed",
+         "driver 0: exit code 3"),
+        ({"status": "running"}, [rank(0, CUT, launcher="ray")], "killed", str(CUT.cause)),
+        ({"status": "finished", "tentative": True}, [rank(0, BAD, role="driver"), rank(0, SAID, launcher="ray")],
+         "failed", "driver 0: exit code 3"),
         # Another attempt is under way: this one ended as its ranks did.
         ({"status": "running", "attempt": 2}, [rank(0, TERM)], "killed", str(TERM.cause)),
     ],

@@ -73,6 +73,8 @@ class Cluster:
         self.marker = folder / "nodes_are_measured"
         site, runs = make_site(folder / "site"), folder / "verl" / "runs"
         self._drivers["verl"] = self._start("verl_job.py", self.address, str(runs), str(site), str(self.marker))
+        runs = folder / "silent_verl" / "runs"
+        self._drivers["silent_verl"] = self._start("verl_job.py", self.address, str(runs), str(site))
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         name = f"{Path(program).name}.{len(list(self.folder.glob('*.err')))}.err"
@@ -374,6 +376,15 @@ def test_verl_trains_in_an_actor_that_is_the_trainer_of_one_run_on_all_nodes(clu
     assert str(file.cause) == "ValueError: the rollout server is gone"
     assert curve(run, "critic/score/mean") == [(1, 0.25), (2, 0.5), (3, 0.75)]
     assert not [row for row in events(run) if row.get("role") == "task_runner_v1"]
+
+
+@pytest.mark.promise("a verl trainer that never calls `finish` fails in its actor", "the run has failed")
+def test_a_verl_trainer_that_says_nothing_has_failed_as_its_driver_did(cluster: Cluster) -> None:
+    assert cluster.driver("silent_verl").wait() == 1, cluster.errors()
+    (run,) = cluster.runs_of("silent_verl", at_end=False).values()
+    file = ended(run)
+    assert (file.status, file.cause is not None and file.cause.participant) == ("failed", Participant("driver"))
+    assert curve(run, "critic/score/mean") == [(1, 0.25), (2, 0.5), (3, 0.75)]
 
 
 # -- Ray's own metrics

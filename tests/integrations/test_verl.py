@@ -166,6 +166,78 @@ def test_an_exit_code_is_a_failed_run_and_an_error_in_another_backend_does_not_k
     assert json.loads((run / "run.json").read_text())["status"] == "failed"
 
 
+FIT = """
+import sys, traceback
+from verl.utils import debug
+from verl.utils.tracking import Tracking
+
+def fit(fail):
+    tracking = Tracking("math", "grpo", ["trainvitals"], {})
+    for step in (1, 2):
+        with debug.marked_timer("step", {}):
+            pass
+        tracking.log({"critic/score/mean": 0.5}, step=step)
+    fail()
+
+def in_a_phase():
+    with debug.marked_timer("step", {}), debug.marked_timer("gen", {}):
+        raise ValueError("the rollout server is gone")
+
+def outside():
+    raise ValueError("the rollout server is gone")
+
+def survived():
+    try:
+        in_a_phase()
+    except ValueError:
+        with debug.marked_timer("save_checkpoint", {}):
+            pass
+
+def print_what_ends(training):
+    try:
+        training()
+    except ValueError:
+        traceback.print_exc()
+"""
+
+
+@pytest.mark.promise("a verl trainer that never calls `finish` fails", "the run has failed, with the exception")
+@pytest.mark.parametrize(
+    ("ending", "runs"),
+    [
+        ("print_what_ends(lambda: fit(in_a_phase))\nsys.exit(1)", 1),  # as under Hydra
+        ("for task in range(2): print_what_ends(lambda: fit(in_a_phase))", 2),  # as in an actor
+        ("fit(in_a_phase)", 1),
+        ("fit(outside)", 1),
+    ],
+    ids=["hydra", "actor", "uncaught", "uncaught outside of a phase"],
+)
+def test_a_training_that_nobody_finishes_has_failed_if_an_exception_ended_it(
+    site: Path, ending: str, runs: int
+) -> None:
+    run_verl(site, f"{FIT}\n{ending}")
+    found = find_runs(site.parent)
+    assert len(found) == runs
+    for run in found:
+        about = json.loads((run / "run.json").read_text())
+        assert (about["status"], about["cause"]) == ("failed", "ValueError: the rollout server is gone")
+        assert "tentative" not in about
+        (failed,) = (row for row in rows_of(run, "events_*.jsonl") if row["event"] == "failed")
+        assert "in outside" in failed["data"]["traceback"] or "in in_a_phase" in failed["data"]["traceback"]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["fit(lambda: None)", "fit(survived)", "print_what_ends(lambda: fit(outside))\nsys.exit(1)"],
+    ids=["trained", "exception survived", "hydra, outside of a phase"],
+)
+def test_else_the_exit_code_decides_which_the_agent_sees(site: Path, ending: str) -> None:
+    run_verl(site, f"{FIT}\n{ending}")
+    (run,) = find_runs(site.parent)
+    about = json.loads((run / "run.json").read_text())
+    assert (about["status"], about["tentative"]) == ("finished", True)
+
+
 # -- in this process
 
 

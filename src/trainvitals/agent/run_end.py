@@ -10,11 +10,12 @@ from trainvitals.agent import exit_causes
 from trainvitals.agent.exit_causes import ExitStatus, ExitVerdict
 from trainvitals.agent.liveness import WatchedRank
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.documents.cause import OUT_OF_MEMORY, Cause
+from trainvitals.journal.documents.cause import CUT_OFF, OUT_OF_MEMORY, Cause
 from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.documents.run import MONITOR, RunFile
 from trainvitals.journal.failures import Failure
 from trainvitals.journal.identity import Participant
+from trainvitals.trainer import ray_job
 
 SELF_INFLICTED = frozenset({"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a rank does not die of just because another one died."""
@@ -41,7 +42,8 @@ def decide_end(
     if mine and (run.exit_code is not None or run.signal):  # written by `trainvitals run`
         exit_status = ExitStatus(None if run.signal else run.exit_code, run.signal)
         return _soften(exit_causes.judge(exit_status), ranks)
-    judged = [rank for rank in ranks if not _is_expendable(rank)] or ranks
+    has_driver = any(rank.participant.role == ray_job.DRIVER and rank.verdict is not None for rank in ranks)
+    judged = [rank for rank in ranks if not _is_expendable(rank, has_driver)] or ranks
     bad = [rank for rank in judged if rank.verdict and rank.verdict.status != "finished"]
     if written is not None:  # a tentative end holds against "nothing is known", not against a known exit status
         bad = [rank for rank in bad if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
@@ -50,11 +52,14 @@ def decide_end(
     return _named(min(bad, key=lambda rank: _time_of_death(rank, failures)), run.tentative)
 
 
-def _is_expendable(rank: WatchedRank) -> bool:
+def _is_expendable(rank: WatchedRank, has_driver: bool) -> bool:
     """Whether a run may well survive the loss of it: a node that is watched beside the training, an actor of Ray. How
-    the driver of these ends is how the run ends."""
+    the driver of these ends is how the run ends, also where the trainer is in an actor that Ray has ended with the job.
+    """
     is_actor = rank.registration.launcher == RAY and not rank.participant.is_trainer
-    return is_actor or rank.registration.kind == MONITOR
+    cause = rank.verdict.cause if rank.verdict is not None else None
+    goes_with_driver = has_driver and cause is not None and cause.kind == CUT_OFF
+    return is_actor or goes_with_driver or rank.registration.kind == MONITOR
 
 
 def _first_of_many(ranks: Sequence[WatchedRank], failures: Sequence[Failure]) -> ExitVerdict | None:

@@ -15,6 +15,7 @@ from trainvitals.handlers import is_from_handler
 from trainvitals.stderr import print_line
 from trainvitals.trainer.autostart import capture
 from trainvitals.trainer.current import current_run
+from trainvitals.trainer.outcomes import Outcome
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.start import begin_automatically, init
 from trainvitals.trainer.watch.options import read_options
@@ -131,6 +132,11 @@ class Attachment:
                 self.run.__exit__(type(exception), exception, None)
             else:
                 self.run.finish("finished" if exception is None else "failed", exception=exception)
+
+    def end_as(self, outcome: Outcome) -> None:
+        """The same, as far as it is known how the training ended."""
+        if self.run is not None and self._own and self.run is current_run():
+            self.run.end_as(outcome)
 
     def fail(self, where: str, error: Exception) -> None:
         self.failed = True

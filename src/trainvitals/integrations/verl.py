@@ -9,6 +9,7 @@ seen while it happens, and a long one is not taken for a hang.
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +23,8 @@ from trainvitals.integrations.verl_plugin import NAME
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.identity import TRAINER
 from trainvitals.stderr import print_line
-from trainvitals.trainer import ray_job
+from trainvitals.trainer import outcomes, ray_job
+from trainvitals.trainer.outcomes import Outcome
 
 STEP = "step"
 """What verl calls the whole step, which has all other phases but the validation in it."""
@@ -51,18 +53,23 @@ class VerlLogger:
         if interval:
             options.setdefault("gpu_interval", float(interval))
         given = {"project": project_name, "name": experiment_name, **options}
-        if ray_job.is_in_actor():
+        self._is_in_actor = ray_job.is_in_actor()
+        if self._is_in_actor:
             given.setdefault("role", TRAINER)  # else it would be that of the actor's class, `task_runner_v1`
         self.attachment = Attachment(given, watch=False, stall_after=RL_STALL_SECONDS)
         self._phases = PhaseEdges(self._note_phase, whole=STEP)
         self._watch: Any = None
         """The actor that watches a cluster of several nodes: without a handle Ray would end it."""
+        self._raised: Outcome | None = None
+        """How the training has ended if the exception that left a phase last was not caught."""
         self._begin(config)
 
     @guarded
     def _begin(self, config: Any) -> None:
         run = self.attachment.begin(_plain(config), fresh=True)
-        if ray_job.is_in_actor() and run.settings.agent:
+        # Registered after the run's own, so called before it.
+        atexit.register(self.leave)
+        if self._is_in_actor and run.settings.agent:
             from trainvitals.ray import watch_nodes_of
 
             self._watch = watch_nodes_of(run)
@@ -79,6 +86,7 @@ class VerlLogger:
         run = self.attachment.run
         if run is None:
             return
+        self._raised = None
         if self._readings is not None:
             named = {
                 f"gpu_{index}_{name}": v for index, gpu in self._readings.gpus().items() for name, v in gpu.items()
@@ -103,8 +111,22 @@ class VerlLogger:
 
     @guarded
     def finish(self, exit_code: int = 0) -> None:
+        atexit.unregister(self.leave)
         # verl ends its loggers while the exception that ends the training is on its way.
         self.attachment.finish((sys.exc_info()[1] or SystemExit(exit_code)) if exit_code else None)
+
+    @guarded
+    def leave(self) -> None:
+        """Nobody has said how the training ended: most of verl's trainers never call `finish`, not even if they fail,
+        and the exception has been dealt with by Ray or Hydra by now."""
+        atexit.unregister(self.leave)
+        if self._raised is not None:
+            self.attachment.end_as(self._raised)
+        elif self._is_in_actor:
+            # Ray ends the process without a Python exit; the driver's exit code tells whether that was a failure.
+            self.attachment.end_as(Outcome("finished", is_tentative=True))
+        else:
+            self.attachment.end_training()
 
     # -- phases
 
@@ -114,15 +136,23 @@ class VerlLogger:
 
         @contextmanager
         def marked_timer(name: str, timing_raw: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            self._raised = None
             phase = self._phases.enter(str(name))
             try:
                 with timer(name, timing_raw, *args, **kwargs) as value:
                     yield value
+            except BaseException as error:
+                self._note_exception(error)
+                raise
             finally:
                 self._phases.leave(phase)
 
         marked_timer.of_trainvitals = timer  # type: ignore[attr-defined]
         return marked_timer
+
+    @guarded
+    def _note_exception(self, error: BaseException) -> None:
+        self._raised = outcomes.to_remember(error)
 
     @guarded
     def _note_phase(self, phase: PhaseNote) -> None:

@@ -3,8 +3,8 @@
     trainer.logger='["console","trainvitals"]'
 
 `import verl` loads this through the entry point `verl.plugins`, in every Ray worker: it adds the name to verl's list of
-backends and wraps two methods, and nothing else happens until a `Tracking` with that backend is made. That is once per
-job, in the actor that runs the training. Tested in tests/integrations/test_verl.py.
+backends and wraps three methods, and nothing else happens until a `Tracking` with that backend is made. That is once
+per job, in the actor that runs the training. Tested in tests/integrations/test_verl.py.
 """
 
 from __future__ import annotations
@@ -43,6 +43,21 @@ def install(tracking: type) -> None:
                 logger.finish(exit_code)
 
     setattr(tracking, "finish", finish)  # noqa: B010
+    original_del = getattr(tracking, "__del__", None)
+    if original_del is None:
+        return
+
+    @functools.wraps(original_del)
+    def forget(self: Any) -> None:
+        # Before verl's own, which calls `finish()` also if an exception has ended the training.
+        logger = getattr(self, "logger", {}).pop(NAME, None)
+        try:
+            original_del(self)
+        finally:
+            if logger is not None:
+                logger.leave()
+
+    setattr(tracking, "__del__", forget)  # noqa: B010
 
 
 def _begin(

@@ -6,7 +6,7 @@ import sys
 from typing import NamedTuple
 
 from trainvitals.journal.documents.cause import INTERRUPTED, Cause
-from trainvitals.trainer.failure_text import explain_exception, explain_exit
+from trainvitals.trainer.failure_text import explain_exception, explain_exit, format_traceback
 
 
 class Outcome(NamedTuple):
@@ -17,6 +17,8 @@ class Outcome(NamedTuple):
     cause: Cause | None = None
     is_tentative: bool = False
     """Whoever sees the exit code knows better: the agent, or `trainvitals run`."""
+    traceback: str | None = None
+    """Of an exception that is not kept."""
 
     def explain(self) -> Cause | None:
         """Its cause, or that of its exception."""
@@ -32,6 +34,15 @@ def of_block(error: BaseException | None) -> Outcome:
     if isinstance(error, SystemExit):
         return Outcome("failed", cause=explain_exit(error.code))
     return _of_error(error)
+
+
+def to_remember(error: BaseException) -> Outcome:
+    """Of a training that this may turn out to have ended. The exception itself is not kept: it holds the variables of
+    the training, on GPUs too."""
+    outcome = of_block(error)
+    if outcome.exception is None:
+        return outcome
+    return Outcome(outcome.status, cause=outcome.explain(), traceback=format_traceback(error))
 
 
 def at_exit() -> Outcome:

@@ -178,6 +178,10 @@ class Run(LoggingRun):
         """The training loop has returned, or this exception ended it; the process may be killed at any time now."""
         self._finish(Outcome("finished" if error is None else "failed", error))
 
+    def end_as(self, outcome: Outcome) -> None:
+        """End as a framework has made known before, or as far as it is known."""
+        self._finish(outcome)
+
     def leave(self) -> None:
         """A supervisor ends this process amid its loop, and the run goes on without it, or is ended by the supervisor:
         that the process is killed next is no news."""
@@ -209,17 +213,20 @@ class Run(LoggingRun):
             if self._files.is_homeless:
                 self._move_in()
             cause = outcome.explain()
-            self._write_last_events(outcome.exception, cause)
+            self._write_last_events(outcome, cause)
             self._has_ended = True
             self._close(outcome, cause)
         except Exception as error:  # noqa: BLE001 - the end of the user's program must not fail because of us
             self._has_ended = True
             self._refusals.warn_once("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
 
-    def _write_last_events(self, exception: BaseException | None, cause: Cause | None) -> None:
-        if exception is not None and cause is not None:
+    def _write_last_events(self, outcome: Outcome, cause: Cause | None) -> None:
+        exception, trace = outcome.exception, outcome.traceback
+        if exception is not None:
             trace = failure_text.format_traceback(exception)
+        if trace is not None and cause is not None:
             self.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
+        if exception is not None:
             failure_text.note_written(exception)
         if self.refused:
             self.event("refused", f"{self.refused} values were not numbers and were not logged", severity="warning")
