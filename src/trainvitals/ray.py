@@ -20,6 +20,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import new_registration
 from trainvitals.journal.documents.run import MONITOR
+from trainvitals.stderr import print_line
 from trainvitals.trainer import ranks, ray_job
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.start import begin
@@ -75,12 +76,16 @@ def monitor_cluster(*, interval: float = INTERVAL, **options: Any) -> ActorHandl
 
 def watch_nodes_of(run: Run) -> ActorHandle | None:
     """The same for the run of this process, if there are several nodes; whoever calls does not wait for it, and keeps
-    what is returned."""
-    ray = _import_ray()
-    if sum(node["Alive"] for node in ray.nodes()) < 2:
+    what is returned. Nothing is raised."""
+    try:
+        ray = _import_ray()
+        if sum(node["Alive"] for node in ray.nodes()) < 2:
+            return None
+        actor = _make_watch(ray, {**run.settings.as_json(), "dir": str(run.folder.parent.parent)}, INTERVAL)
+        actor.start.remote()
+    except Exception as error:  # noqa: BLE001 - errors of Ray; the training comes first
+        print_line(f"the nodes of the cluster are not measured: {error!r:.300}")
         return None
-    actor = _make_watch(ray, {**run.settings.as_json(), "dir": str(run.folder.parent.parent)}, INTERVAL)
-    actor.start.remote()
     return actor
 
 

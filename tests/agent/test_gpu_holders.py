@@ -45,6 +45,15 @@ def test_a_child_of_a_rank_belongs_to_its_run_and_a_stranger_to_nobody(family: t
     assert (unknown.pid, unknown.user, unknown.memory_mb) == (elsewhere, "", None)
 
 
+def test_of_two_ranks_above_each_other_it_is_the_nearest_ones(family: tuple[int, int]) -> None:
+    driver, worker = family
+    holders = GpuHolders(lambda: [({"gpu_index": 0, "gpu_uuid": "GPU-0"}, [GpuProcess(worker)])])
+    ranks = [RankProcess("run", Participant(), driver), RankProcess("run", Participant("worker", 1), worker)]
+    for order in (ranks, ranks[::-1]):
+        (found,) = holders.list(order)
+        assert found.participant == Participant("worker", 1)
+
+
 def give(gpu: str, pod: str, container: str = "training") -> GivenGpu:
     return GivenGpu({"gpu_index": 0, "gpu_uuid": gpu}, pod, "vision", container)
 

@@ -132,7 +132,10 @@ def test_workers_of_the_job_that_log_nothing_have_their_roles_and_gpus() -> None
     node = replace(rank(raylet.pid, kind="monitor"), role="node", ray_job="01000000")
     rollout = Participant("v_llm_http_server", 1)  # numbered by its GPU, for it was given no rank
     try:
-        for registered in ([trainer], [node], [trainer, node]):  # of a node where nobody logs only itself is known
+        # After `ray.init()` the raylet is a child of the driver, here of this process.
+        driver = replace(rank(os.getpid()), ray_job="01000000", raylet=raylet.pid)
+        # Of a node where nobody logs only itself is known.
+        for registered in ([trainer], [node], [trainer, node], [driver], [driver, node]):
             holding = GpuHolding(lambda: users)
             holding.look(registered, TWO, gpus, ())
             assert holding.workers == {Participant("worker_dict", 5): worker, rollout: server}

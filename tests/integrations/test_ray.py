@@ -75,6 +75,9 @@ class Cluster:
         self._drivers["verl"] = self._start("verl_job.py", self.address, str(runs), str(site), str(self.marker))
         runs = folder / "silent_verl" / "runs"
         self._drivers["silent_verl"] = self._start("verl_job.py", self.address, str(runs), str(site))
+        runs = folder / "nemo" / "runs"
+        self.nemo_marker = folder / "nemo_nodes_are_measured"
+        self._drivers["nemo"] = self._start("nemo_job.py", self.address, str(runs), str(self.nemo_marker))
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         name = f"{Path(program).name}.{len(list(self.folder.glob('*.err')))}.err"
@@ -385,6 +388,20 @@ def test_a_verl_trainer_that_says_nothing_has_failed_as_its_driver_did(cluster: 
     file = ended(run)
     assert (file.status, file.cause is not None and file.cause.participant) == ("failed", Participant("driver"))
     assert curve(run, "critic/score/mean") == [(1, 0.25), (2, 0.5), (3, 0.75)]
+
+
+# -- NeMo RL
+
+
+def test_the_nodes_of_a_training_in_the_driver_are_measured_in_its_run(cluster: Cluster) -> None:
+    (run,) = wait_until(lambda: cluster.runs_of("nemo", at_end=False), "its run").values()
+    wait_until(lambda: find_measured_nodes(run) >= {0, 1}, "the agents of both nodes")
+    cluster.nemo_marker.touch()
+    (folder,) = cluster.runs_of("nemo").values()
+    file = ended(folder)
+    assert (folder, file.name, file.status) == (run, "nemo", "finished")
+    assert curve(run, "train/reward") == [(1, 0.5)]
+    assert curve(run, "ray/nodes/alive", role="cluster")
 
 
 # -- Ray's own metrics

@@ -32,12 +32,12 @@ class GpuHolders:
         self._users = users
         self._given = given
         self._root = root
-        self._owners: dict[tuple[int, float], tuple[ProcessOwner, frozenset[int]]] = {}
+        self._owners: dict[tuple[int, float], tuple[ProcessOwner, tuple[int, ...]]] = {}
 
     def list(self, ranks: Iterable[RankProcess]) -> tuple[GpuHolder, ...]:
         """`ranks` are the processes of runs that are watched here; a child of one belongs to it."""
         by_pid = {rank.pid: rank for rank in ranks}
-        owners: dict[tuple[int, float], tuple[ProcessOwner, frozenset[int]]] = {}
+        owners: dict[tuple[int, float], tuple[ProcessOwner, tuple[int, ...]]] = {}
         given: dict[str, list[GivenGpu]] = {}
         for item in self._given():
             given.setdefault(gpu_key(item.gpu), []).append(item)
@@ -46,7 +46,7 @@ class GpuHolders:
             for process in processes:
                 # The driver may name a process by its number outside of our container: then nothing is known of it.
                 stat = read_stat(self._root, process.pid)
-                owner, family = ProcessOwner(), frozenset[int]()
+                owner, family = ProcessOwner(), tuple[int, ...]()
                 if stat is not None:
                     key = (process.pid, stat.started)
                     owner, family = owners[key] = self._owners.get(key) or self._look(process.pid)
@@ -70,8 +70,9 @@ class GpuHolders:
         idle = (item for items in given.values() for item in items if (gpu_key(item.gpu), *item[1:]) not in seen)
         return (*found, *(GpuHolder(item.gpu, job=_place(Job(), [item])) for item in idle))
 
-    def _look(self, pid: int) -> tuple[ProcessOwner, frozenset[int]]:
-        return read_owner(self._root, pid), frozenset((pid, *(list_parents(pid, self._root) or ())))
+    def _look(self, pid: int) -> tuple[ProcessOwner, tuple[int, ...]]:
+        """Its owner, itself and its parents, nearest first: the driver of a Ray job may be above its workers."""
+        return read_owner(self._root, pid), (pid, *(list_parents(pid, self._root) or ()))
 
 
 def _narrow(labels: Mapping[str, Value], process: GpuProcess) -> Mapping[str, Value]:

@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,12 +61,13 @@ class GpuHolding:
         # `trainvitals run` computes nothing itself, but until the training has registered it is all that is known.
         count = len({item.participant for item in ranks if item.kind == TRAINING}) or 1
         strangers = set()
+        raylets = self._ray.raylets
         for key, found in self._users().items():
             uuid = key.partition(":")[2]
             is_ours = is_somebodys = False
             for pid in found:
                 parents = list_parents(pid)
-                family = (pid, *(parents or ()))
+                family = list(itertools.takewhile(lambda one: one not in raylets, (pid, *(parents or ()))))
                 owner = next((owners[one] for one in family if one in owners), None)
                 worker = self._ray.find(pid, parents or (), indices.get(uuid)) if owner is None else None
                 if worker is not None:

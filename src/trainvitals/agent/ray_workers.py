@@ -36,11 +36,18 @@ class RayWorkers:
         jobs = set()
         for item in registrations:
             self._taken.add(item.participant)
-            if item.ray_job:
+            if item.ray_job and item.raylet is not None:
+                jobs.add((item.raylet, item.ray_job))
+            elif item.ray_job:
                 # Of a node the raylet itself is registered, of anything else a child of it.
                 stat = read_stat(self._root, item.pid) if item.kind != MONITOR else None
                 jobs.add((stat.parent if stat is not None else item.pid, item.ray_job))
         self._jobs = frozenset(jobs)
+
+    @property
+    def raylets(self) -> frozenset[int]:
+        """A process below one of them belongs to a worker, and not to a driver further up."""
+        return frozenset(raylet for raylet, _ in self._jobs)
 
     def find(self, pid: int, parents: Sequence[int], gpu_index: object) -> tuple[Participant, int] | None:
         """The worker that a process on a GPU is, or is a child of, and the worker's own process; None if it is none of

@@ -29,6 +29,7 @@ from trainvitals.integrations.phase_edges import PhaseEdges
 from trainvitals.integrations.samples import log_samples
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.stderr import print_line
+from trainvitals.trainer import ray_job
 from trainvitals.trainer.scalars import Refused, convert
 
 _GENERATION = ("generation", "exposed_generation")
@@ -104,6 +105,8 @@ class NemoLogger:
         self._readings = Readings()
         self._names_gpus = False
         """Whether its own GPU monitor is on, whose names are then in every line."""
+        self._watch: Any = None
+        """The actor that watches a cluster of several nodes: without a handle Ray would end it."""
         self._phases = OpenPhases(PhaseEdges(self._note_phase, whole=_STEP))
         self._handled = sys.exc_info()[1]
         """An exception that the program is dealing with by training again."""
@@ -111,13 +114,17 @@ class NemoLogger:
 
     @guarded
     def _begin(self, config: Mapping[str, Any]) -> None:
-        self.attachment.begin(config, fresh=self.attachment.run is None)
+        run = self.attachment.begin(config, fresh=self.attachment.run is None)
         # Registered after the run's own, so called before it: the last step of a program that ends without `finish`.
         atexit.register(self._write_last)
         if "nemo_rl" in sys.modules:
             with suppress(ImportError, AttributeError):  # a version that has moved it: there are no phases
                 _observe(import_module("nemo_rl.utils.timer").Timer)
         _observers[:] = [self._phases]
+        if run.settings.agent and ray_job.find_own() is not None:
+            from trainvitals.ray import watch_nodes_of
+
+            self._watch = watch_nodes_of(run)
 
     @guarded
     def _note_phase(self, phase: PhaseNote) -> None:

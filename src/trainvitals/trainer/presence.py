@@ -85,11 +85,13 @@ class Presence:
             print_line(f"this run is not monitored by an agent: {reason!s:.300}")
 
     def _describe_in_ray(self) -> dict[str, Any]:
+        job = {"ray_job": ray_job.job_id_of(self._rank.launch)} if self._rank.launch else {}
         if self._rank.launcher != RAY:
-            return {}
+            raylet = ray_job.find_raylet() if job else None  # of a driver, which may be anywhere
+            return {**job, "raylet": raylet} if raylet is not None else {}
         return {
             "launcher": RAY,
-            "ray_job": ray_job.job_id_of(self._rank.launch) if self._rank.launch else "",
+            **job,
             "visible_devices": ray_job.own_devices(runtime.visible_devices()),
         }
 

@@ -228,6 +228,23 @@ def find_driver() -> int | None:
     return pid if runtime.process_start(pid) is not None else None
 
 
+def find_raylet() -> int | None:
+    """The process of this node's raylet, which is the parent of its workers; None if it cannot be found. A driver may
+    be anywhere: above it after `ray.init()`, below it as a submitted job, or beside it."""
+    try:
+        option = f"--raylet_socket_name={sys.modules['ray']._private.worker.global_worker.node.raylet_socket_name}"
+    except (AttributeError, KeyError):  # not connected, or another version
+        return None
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = place.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has ended
+            continue
+        if option in command[1:]:
+            return int(place.parent.name)
+    return None
+
+
 def find_command() -> list[str]:
     """How the driver was started; empty if that is unknown."""
     try:

@@ -60,6 +60,8 @@ class Registration(Document):
     """What started it, where that also ends it in a way to know about: RAY."""
     ray_job: str = entry(text, "")
     """Ray's id of the job that it is part of: other workers of it that hold a GPU are the run's, too."""
+    raylet: int | None = entry(whole, None)
+    """The parent of those workers, where it is not the parent of this process."""
     kind: str = entry(text, TRAINING)
     correlation_id: str = entry(text, "")
     stack_signal: int | None = entry(whole, None)
