@@ -3,6 +3,7 @@ of every step and with those of few."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -200,7 +201,15 @@ def test_two_optimizers_of_one_loss_have_one_loss(run: Run) -> None:
     assert read(run) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("way", ["backward", "autograd.grad"])
+GRADIENTS: dict[str, Callable[[torch.Tensor, nn.Module], Iterable[torch.Tensor]]] = {
+    "grad, a list": lambda loss, model: torch.autograd.grad(loss, list(model.parameters())),
+    "grad, a generator": lambda loss, model: torch.autograd.grad(loss, model.parameters()),
+    "grad, a dict": lambda loss, model: torch.autograd.grad(loss, dict(model.named_parameters())).values(),
+    "grad, values of a dict": lambda loss, model: torch.autograd.grad(loss, dict(model.named_parameters()).values()),
+}
+
+
+@pytest.mark.parametrize("way", ["backward", *GRADIENTS])
 def test_weights_that_are_updated_by_hand_make_steps(run: Run, way: str) -> None:
     model = nn.Linear(4, 1)
     run.watch(model, **REPORT)
@@ -213,7 +222,7 @@ def test_weights_that_are_updated_by_hand_make_steps(run: Run, way: str) -> None
             loss.backward()
             gradients = [parameter.grad for parameter in parameters]
         else:
-            gradients = list(torch.autograd.grad(loss, parameters))
+            gradients = list(GRADIENTS[way](loss, model))
         nn.utils.clip_grad_norm_(parameters, 10.0)
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -225,6 +234,22 @@ def test_weights_that_are_updated_by_hand_make_steps(run: Run, way: str) -> None
     assert all(line["forward_time"] > 0 and line["backward_time"] > 0 for line in steps(run))
     if way == "backward":
         assert all(line["gradient_norm"] > 0 for line in steps(run))
+
+
+def test_what_autograd_grad_refuses_is_refused_as_ever(run: Run) -> None:
+    model, _ = make()
+    run.watch(model, **REPORT)
+
+    def fail() -> Iterable[torch.Tensor]:
+        yield from ()
+        raise KeyError("of the program")
+
+    refused: dict[type[Exception], Any] = {KeyError: fail(), RuntimeError: iter(()), TypeError: 5}
+    for error, inputs in refused.items():
+        loss = model(X).sum()
+        with pytest.raises(error) as caught:
+            torch.autograd.grad(loss, inputs)
+        assert all(entry.path.name != "taps.py" for entry in caught.traceback)
 
 
 def test_parameters_without_a_module_make_steps(run: Run) -> None:

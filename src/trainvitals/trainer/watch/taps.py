@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -222,19 +222,28 @@ def _wrap_scaler_step(original: Any) -> Any:
 def _wrap_grad(original: Any) -> Any:
     """`torch.autograd.grad` of a loss with respect to parameters is a backward, unless its result is derived again."""
     compiler = import_module("torch.compiler")
-    parameter = import_module("torch.nn").Parameter
+    tensor, parameter = import_module("torch").Tensor, import_module("torch.nn").Parameter
+
+    def find_first(inputs: Any) -> Any:
+        if isinstance(inputs, tensor):
+            return inputs
+        several = inputs.values() if isinstance(inputs, dict) else inputs
+        return next(iter(several), None) if isinstance(several, Iterable) else None
 
     @functools.wraps(original)
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else inputs
         derived_again = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
-        if derived_again or compiler.is_compiling() or not isinstance(first, parameter):
+        if derived_again or compiler.is_compiling():
             return original(outputs, inputs, *args, **kwargs)
-        listeners = _listeners
-        for listener in listeners:
-            listener.backward_begins(outputs)
+        listeners: tuple[LoopListener, ...] = ()
         failure: BaseException | None = None
         try:
+            if isinstance(inputs, Iterator):  # can be gone through only once: `model.parameters()`
+                inputs = tuple(inputs)
+            if isinstance(find_first(inputs), parameter):
+                listeners = _listeners
+            for listener in listeners:
+                listener.backward_begins(outputs)
             return original(outputs, inputs, *args, **kwargs)
         except BaseException as error:
             failure = error
