@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching import steps
 
 from trainvitals.trainer.run import Run
-from trainvitals.trainer.watch import loop
+from trainvitals.trainer.watch import budget, loop
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
 REPORT = {"report": True, "budget_percent": 0}
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture(autouse=True, params=["all phases", "few phases"])
-def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def time_for_phases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once as if phases cost nothing, once as if the first steps had used up the time for them."""
     if request.param == "few phases":
         monkeypatch.setattr(loop, "FIRST_STEPS", 1)
-        monkeypatch.setattr(loop, "PHASES_SECONDS", 0.0)
+        monkeypatch.setattr(budget, "MOST_SECONDS", 0.0)
         monkeypatch.setitem(REPORT, "budget_percent", 1e-9)
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching import VirtualClock, messages, running, steps
 
 from trainvitals.trainer.run import Run
-from trainvitals.trainer.watch import loop
+from trainvitals.trainer.watch import budget, loop
 from trainvitals.trainer.watch.loop import Watch
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("own_places")
 @pytest.fixture(autouse=True)
 def no_time_for_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "FIRST_STEPS", 2)
-    monkeypatch.setattr(loop, "PHASES_SECONDS", 0.0)
+    monkeypatch.setattr(budget, "MOST_SECONDS", 0.0)
 
 
 class Training:
@@ -61,13 +61,12 @@ def test_a_step_without_phases_has_its_time_loss_and_learning_rate_and_nothing_i
     assert set(written[-2]) == {"timestamp", "step", "batch_time", "loss", "learning_rate", "watch_time"}
 
 
-def test_steps_with_and_without_phases_follow_each_other_without_a_gap(run: Run, monkeypatch: Any) -> None:
+def test_steps_with_and_without_phases_follow_each_other_without_a_gap(run: Run) -> None:
     clock = VirtualClock()
     training = Training(run)
     clock.govern(training.watch)
-    turns = iter([False] * 3 + ([True] + [False] * 3) * 9)
-    monkeypatch.setattr(Watch, "wants_phases", lambda _: next(turns))
-    for _ in range(31):
+    for number in range(31):
+        training.watch._budget._seconds = 0.0 if number % 4 else 1.0
         clock.sleep(0.25)  # before the forward: belongs to the step before
         training.step()
         clock.sleep(0.75)
@@ -75,6 +74,24 @@ def test_steps_with_and_without_phases_follow_each_other_without_a_gap(run: Run,
     written = steps(run)
     assert [line["batch_time"] for line in written[1:-1]] == pytest.approx([1.0] * 29)
     assert sum("forward_time" in line for line in written[4:-1]) in (6, 7)
+
+
+def test_phases_and_looks_are_paid_from_one_budget_and_come_together(run: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr(budget, "MOST_SECONDS", 0.001)
+    clock = VirtualClock()
+    training = Training(run, gradients_every=1, memory_every=1, budget_percent=0.01)
+    clock.govern(training.watch)
+    for _ in range(200):
+        training.step()
+        clock.sleep(1)
+    run.finish()
+    written = steps(run)[loop.FIRST_STEPS :]
+    in_full = [line for line in written if "forward_time" in line]
+    assert 1 < len(in_full) < len(written)
+    assert all("gradient_norm" in line and "host_memory_mb" in line for line in in_full)
+    seconds = sum(line["batch_time"] for line in written)
+    # The last one may have taken more than there was.
+    assert budget.UNSEEN * sum(line["watch_time"] for line in in_full[:-1]) <= 0.0001 * seconds + 0.001
 
 
 @pytest.mark.parametrize("loader", [True, False], ids=["with a loader", "without"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from watching import events, steps
 
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch import memory
-from trainvitals.trainer.watch.budget import INITIAL_SECONDS, Budget
+from trainvitals.trainer.watch.budget import UNSEEN, Budget
 from trainvitals.trainer.watch.flops import peak_flops
 from trainvitals.trainer.watch.memory import MIB, MemoryGrowth, parse_allocator, read_allocator, read_host
 
@@ -167,17 +169,35 @@ def test_the_peak_is_that_of_the_card_with_the_longest_fitting_name() -> None:
 
 
 def test_a_budget_is_kept_over_time_whatever_one_look_costs() -> None:
-    budget = Budget(1.0, now=0.0)
-    spent, now = 0.0, 0.0
-    while now < 1000:
-        now += 0.002
-        if budget.allows(now):
-            budget.spend(0.05)
+    assert spend_all(Budget(1.0), [0.002] * 500_000) == pytest.approx(0.01 * 1000, rel=0.02)
+
+
+def test_a_pause_pays_in_no_more_than_a_few_steps() -> None:
+    steps_alone = spend_all(Budget(1.0), [0.002] * 10_000)
+    with_pauses = spend_all(Budget(1.0), ([0.002] * 19 + [10.0]) * 500)
+    assert with_pauses < 1.5 * steps_alone
+
+
+def test_steps_that_become_longer_pay_in_more() -> None:
+    budget = Budget(1.0)
+    spend_all(budget, [0.002] * 100)
+    assert spend_all(budget, [2.0] * 100) == pytest.approx(0.01 * 200, rel=0.3)
+
+
+def spend_all(budget: Budget, steps: Iterable[float]) -> float:
+    """Seconds spent while these steps are made, on measurements of 50 ms."""
+    budget.settle()
+    spent = 0.0
+    for seconds in steps:
+        if budget.earn(seconds):
+            budget.spend(0.05 / UNSEEN)
             spent += 0.05
-    assert spent == pytest.approx(0.01 * 1000 + INITIAL_SECONDS, rel=0.02)
+    return spent
 
 
 def test_no_budget_means_no_limit() -> None:
-    budget = Budget(0, now=0.0)
+    budget = Budget(0)
     budget.spend(1e9)
-    assert budget.allows(0.0)
+    budget.settle()
+    assert budget.allows()
+    assert budget.earn(0.001)

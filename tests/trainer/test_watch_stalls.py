@@ -11,7 +11,7 @@ from waiting import wait_until
 from watching import steps
 
 from trainvitals.trainer.run import Run
-from trainvitals.trainer.watch import loop
+from trainvitals.trainer.watch import budget, loop
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -20,7 +20,7 @@ def test_a_loop_that_hangs_has_all_its_steps_written_and_goes_on_as_if_it_had_no
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "FIRST_STEPS", 5)
-    monkeypatch.setattr(loop, "PHASES_SECONDS", 0.0)
+    monkeypatch.setattr(budget, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(loop, "WRITE_EVERY", 10**15)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

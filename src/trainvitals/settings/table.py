@@ -183,8 +183,8 @@ class Settings:
     watch_budget_percent = Setting(
         0.5,
         number(0),
-        "Share of the time for measuring gradients, layers, activations and memory, and as much again for the phases; "
-        "what takes more is measured less often; 0: no limit",
+        "Share of the training's time for measuring phases, gradients, layers, activations and memory together; what "
+        "takes more is measured less often; 0: no limit",
     )
 
     # The agent

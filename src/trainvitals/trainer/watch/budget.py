@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-INITIAL_SECONDS = 0.05
+import math
+
+FIRST_SECONDS = 0.15
+"""There for the looks of the first steps, on the house: a short training gets some too."""
+MOST_SECONDS = 0.001
+"""What may be saved up afterwards: what was not used is no reason for a burst."""
+UNSEEN = 3
+"""What is charged for each second that a measurement takes by our own clock, which does not see calls of our functions
+and what they push out of the caches. An estimate: from outside it was three times on a busy machine."""
+PAUSE = 4
+"""Times a usual step that one step counts at most: the rest of it is an evaluation, a checkpoint, or somebody else who
+has the processor."""
+RECENT = 0.1
+"""Share of the last step in what is usual."""
 
 
 class Budget:
-    """An account: time that passes pays in a share of itself, a measurement pays out what it took.
+    """An account: each step of the training pays in a share of its time, a measurement pays out what it took.
 
     While the account is overdrawn nothing more is measured, so over time the share is kept whatever a measurement
-    costs. The first measurements are on the house: a short training gets some too.
+    costs.
     """
 
-    def __init__(self, percent: float, now: float, *, most: float = INITIAL_SECONDS) -> None:
-        """`percent` of the time; 0 means no limit. `most` seconds are there at first, and never more."""
+    def __init__(self, percent: float) -> None:
+        """`percent` of the time; 0 means no limit."""
         self._share = percent / 100
-        self._seconds = self._most = most
-        self._paid_at = now
-        self.overdrawn_until = now
-        """Until then nothing is allowed."""
+        self._seconds = FIRST_SECONDS if percent else math.inf
+        self._most = MOST_SECONDS
+        self._usual = 0.0
+        """Seconds of a step."""
 
-    def allows(self, now: float) -> bool:
-        if now < self.overdrawn_until:
-            return False
-        if not self._share:
-            return True
-        # What was not used is not saved up for a burst.
-        self._seconds = min(self._seconds + (now - self._paid_at) * self._share, self._most)
-        self._paid_at = now
-        if self._seconds > 0:
-            return True
-        self.overdrawn_until = now - self._seconds / self._share
-        return False
+    def earn(self, seconds: float) -> bool:
+        """A step took so long. Whether the next one may be measured."""
+        usual = self._usual or seconds
+        seconds = min(seconds, PAUSE * usual)
+        self._usual = usual + RECENT * (seconds - usual)
+        if self._seconds < self._most:
+            self._seconds = min(self._seconds + seconds * self._share, self._most)
+        return self._seconds > 0
 
     def spend(self, seconds: float) -> None:
-        self._seconds -= seconds
+        self._seconds -= UNSEEN * seconds
+
+    def settle(self) -> None:
+        """The first steps are over, with what was given to them and what they took beyond it."""
+        if self._share:
+            self._seconds = 0.0
+
+    def allows(self) -> bool:
+        return self._seconds > 0

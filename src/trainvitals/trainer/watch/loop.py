@@ -6,7 +6,6 @@ since the last time, so short ones are handled many at once, which is several ti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -33,11 +32,6 @@ FLOPS_STEP = 2
 """The step whose forward is counted: the first ones may still compile or allocate."""
 FIRST_STEPS = 100
 """Steps whose phases are measured whatever that takes: a short training has them all."""
-PHASES_SECONDS = 0.001
-"""Time for phases that may be saved up: a loop that pauses now and then does not follow each pause with a burst."""
-UNSEEN = 3
-"""What phases are charged for each second that they take by our own clock, which does not see calls of our functions
-and what they push out of the caches. An estimate: from outside it was three times on a busy machine."""
 WITHOUT_BACKWARD = 3
 """Updates in a row without a backward after which it is said that there is none to see."""
 WRITE_EVERY = 100_000_000
@@ -57,8 +51,10 @@ class Watch:
         self._run = run
         self._warned: set[str] = set()
         conditions = Conditions(run.settings.alerts_thresholds)
-        self._phases = Budget(options.budget_percent, time.perf_counter(), most=PHASES_SECONDS)
-        self._measures = Measures(options, conditions, self._tell, self._report)
+        self._budget = Budget(options.budget_percent)
+        self._is_chosen = False
+        """The step under way has its phases because there was time for them; else they cost what they cost."""
+        self._measures = Measures(options, conditions, self._budget, self._tell, self._report)
         self._device: Any = None
         self._elsewhere = False
         self._timer: device.DeviceTimer | None = None
@@ -196,8 +192,11 @@ class Watch:
         self._measures.norm_is_known(norm)
 
     def wants_phases(self) -> bool:
-        """The step that begins now is to be measured in full: phases have not had their share of the time."""
-        return self.steps < FIRST_STEPS or self._phases.allows(time.perf_counter())
+        """The step that begins now is to be measured in full: our measurements have not had their share of the time."""
+        if self.steps < FIRST_STEPS:
+            return True
+        self._is_chosen = self._budget.allows()
+        return self._is_chosen
 
     def measure(self, iteration: Iteration) -> None:
         """An iteration ends, for all that is known yet."""
@@ -223,8 +222,11 @@ class Watch:
         if iteration.clip_norm is not None:
             measured.values["gradient_clip_norm"] = iteration.clip_norm
         self._has_source |= iteration.batches > 0
-        if self.steps >= FIRST_STEPS:
-            self._phases.spend(UNSEEN * max(iteration.cost / 1e9 - measured.seconds, 0.0))
+        if iteration.timing is not Timing.NOTHING:
+            self._budget.earn(iteration.marks.whole())
+        if self._is_chosen:
+            self._is_chosen = False
+            self._budget.spend(max(iteration.cost / 1e9 - measured.seconds, 0.0))
         if self._counter is not None:
             self._close_counter()
         # Without a loader, several optimizers' forwards are not micro-batches.
@@ -276,8 +278,8 @@ class Watch:
                 self._read_light()
         if self._elsewhere or marks.host_end - self._written > WRITE_EVERY:
             self._write_if_due(marks)
-        # Asked only when the answer may be yes: between other work every function that is called costs microseconds.
-        return marks.host_end >= 1e9 * self._phases.overdrawn_until and self.wants_phases()
+        self._is_chosen = self._budget.earn(marks.whole())
+        return self._is_chosen
 
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:
         """A step that began without phases has made its update and is followed in full from here on."""
@@ -349,6 +351,8 @@ class Watch:
         self._named = None
         self._last = number
         self.steps += 1
+        if self.steps == FIRST_STEPS:
+            self._budget.settle()
         self._seen = self._run.advance(number)
 
     def _write_if_due(self, marks: StepMarks) -> None:

@@ -166,7 +166,9 @@ class Histograms:
 class Measures:
     """The looks of one training. `watch` calls it at fixed moments of every step."""
 
-    def __init__(self, options: Options, conditions: Conditions, tell: Tell, report: Callable[[Any], None]) -> None:
+    def __init__(
+        self, options: Options, conditions: Conditions, budget: Budget, tell: Tell, report: Callable[[Any], None]
+    ) -> None:
         """`report` gets every finding about a layer's health."""
         import torch
 
@@ -176,7 +178,9 @@ class Measures:
         """Seconds each look took in this step."""
         self._tell = tell
         self._report = report
-        self._budget = Budget(options.budget_percent, time.perf_counter())
+        self._budget = budget
+        self._asked, self._allowed = -1, False
+        """The step for which the budget was asked, and what it said."""
         self._conditions = conditions
         self._health = LayerHealth(conditions)
         self._growth = {
@@ -306,7 +310,10 @@ class Measures:
     def _is_due(self, name: str) -> bool:
         if self.step < self._next[name]:
             return False
-        return self._budget.allows(time.perf_counter())
+        # Once for the whole step: else the first look of each would take what is there, and the others never came.
+        if self._asked != self.step:
+            self._asked, self._allowed = self.step, self._budget.allows()
+        return self._allowed
 
     def _look(self, name: str, look: Callable[[], None]) -> None:
         if self._next[name] <= self.step:
