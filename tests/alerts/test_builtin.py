@@ -52,6 +52,13 @@ def test_a_gradient_norm_above_a_limit_of_one_s_own_alerts_from_the_start_and_th
     assert train_with({"grad_norm_exploded": 10}, [{"gradient_norm": 9.0}] * 300) == []
 
 
+def test_a_limit_of_one_s_own_holds_for_clipped_gradients_without_the_advice_to_clip_what_is_clipped() -> None:
+    rows = [{"gradient_norm": 15.0, "gradient_clip_norm": 1.0}] * 300
+    assert train_with({"grad_norm_exploded": 10}, rows) == [("firing", "gradient_exploded", "warning")]
+    advice = {rule.name: rule.advice for rule in make_rules(Conditions({"grad_norm_exploded": 10}))}
+    assert "If gradients are not clipped, clip them" in advice["gradient_exploded"]
+
+
 def test_a_plateau_of_the_length_that_somebody_named_is_a_warning() -> None:
     rows = [{"loss": 5.0 - 0.001 * min(step, 2000)} for step in range(3500)]
     assert train_with({"loss_plateau_steps": 500}, rows) == [("firing", "loss_plateau", "warning")]

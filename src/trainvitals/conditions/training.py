@@ -296,6 +296,10 @@ ROWS: tuple[Condition, ...] = (
         named=LiveRule(
             "gradient_norm > $grad_norm_exploded",
             "Gradient norm is {gradient_norm:.4g} at step {step} (limit {threshold:g})",
+            # The limit was asked for, so it holds for gradients that are clipped, too.
+            advice="This is the norm before clipping. If gradients are not clipped, clip them "
+            "(torch.nn.utils.clip_grad_norm_ with 1.0); if they are, see whether the loss rises as well. Lower the "
+            "learning rate, or use a longer warmup.",
             wait="3 steps",
             clear="gradient_norm <= $grad_norm_exploded",
             clear_wait="20 steps",
