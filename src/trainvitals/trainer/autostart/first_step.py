@@ -40,7 +40,7 @@ class Beginning:
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not module_calls.is_traced() and self._moments is not None:
-            self._moments.after_step(optimizer, args, kwargs)
+            self._moments.light.update_ends(optimizer)
 
     def begin_if_new(self) -> None:
         """Watch the current run, if it is a new one."""

@@ -242,7 +242,9 @@ class LightSteps:
         return True
 
     def update_ends(self, optimizer: Any) -> None:
-        if get_ident() == self._thread:
+        if not self.active:
+            self._moments.optimizer_ends(optimizer)
+        elif get_ident() == self._thread:
             self._updating = False
             self._updated_at = self._moments.clock.now()
             self._learning_rate = optimizer.param_groups[0].get("lr")

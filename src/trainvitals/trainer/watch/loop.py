@@ -278,7 +278,7 @@ class Watch:
                 self._read_light()
         if self._elsewhere or marks.host_end - self._written > WRITE_EVERY:
             self._write_if_due(marks)
-        self._is_chosen = self._budget.earn(marks.whole())
+        self._is_chosen = self._budget.earn((marks.host_end - marks.host[0][1]) / 1e9)
         return self._is_chosen
 
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:

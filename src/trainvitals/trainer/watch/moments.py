@@ -283,12 +283,8 @@ class Moments:
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A hook of torch's optimizers."""
-        if module_calls.is_traced():
-            return
-        if self.light.active:
+        if not module_calls.is_traced():
             self.light.update_ends(optimizer)
-        else:
-            self.optimizer_ends(optimizer)
 
     @_guarded
     def optimizer_begins(self, optimizer: Any) -> None:
