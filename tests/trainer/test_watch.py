@@ -141,6 +141,42 @@ def test_with_real_sleeps_the_phases_add_up_to_the_step(run: Run) -> None:
         assert line["data_time"] > 0
 
 
+class SleepyLoss(Sleepy):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "phase"),
+    [
+        (SleepyLoss, lambda out: out, "other_time"),
+        (SleepyLoss, lambda out: out / 3, "other_time"),
+        (SleepyLoss, lambda out: torch.amp.GradScaler("cpu").scale(out * 0.1), "other_time"),
+        (SleepyLoss, lambda out: out + 1, "forward_time"),
+        (Sleepy, lambda out: out.square().mean(), "forward_time"),
+    ],
+    ids=["of the model", "divided", "scaled", "and a penalty", "of its output"],
+)
+def test_time_between_forward_and_backward_is_forward_time_only_if_the_loss_was_computed_there(
+    run: Run, clock: VirtualClock, model: type[Sleepy], loss: Any, phase: str
+) -> None:
+    trained = model(clock)
+    optimizer = SleepySGD(clock, trained.parameters())
+    watch(run, clock, trained, optimizer)
+    for _ in range(3):
+        out = loss(trained(torch.ones(2, 4)))
+        clock.sleep(0.4)  # less than three times the forward
+        out.backward()
+        optimizer.step()
+    run.finish()
+    for line in steps(run):
+        found = phases(line)
+        assert found.pop(phase) == pytest.approx(0.6 if phase == "forward_time" else 0.4)
+        assert found == pytest.approx(
+            {"backward_time": 0.3, "optimizer_time": 0.05} | ({} if phase == "forward_time" else {"forward_time": 0.2})
+        )
+
+
 def test_gradient_accumulation_is_one_step_of_several_forwards_and_backwards(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())

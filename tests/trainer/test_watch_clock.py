@@ -93,6 +93,22 @@ def test_time_after_a_forward_that_is_far_longer_than_it_is_not_the_loss(hand: H
     assert (times.forward_time, times.backward_time, times.other_time) == (0.004, 0.01, 0.08)
 
 
+def test_time_that_is_set_apart_is_other_time_back_to_the_last_phase(hand: Hand) -> None:
+    clock = StepClock(hand)
+    clock.enter(FORWARD)
+    hand.move(1)
+    clock.leave(AFTER_FORWARD)
+    hand.move(1)
+    clock.enter(DATA)
+    hand.move(1)
+    clock.leave(AFTER_DATA)
+    hand.move(1)
+    clock.set_apart()
+    clock.enter(BACKWARD)
+    times = clock.end_step().times()
+    assert (times.forward_time, times.data_time, times.other_time) == (1, 1, 2)
+
+
 @pytest.mark.parametrize(("moved", "phase"), [(True, "transfer_time"), (False, "other_time")])
 def test_time_between_batch_and_forward_is_the_copy_if_the_batch_had_to_move(
     hand: Hand, moved: bool, phase: str

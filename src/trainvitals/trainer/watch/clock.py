@@ -13,8 +13,9 @@ from operator import sub
 from typing import Any, NamedTuple
 
 PHASES = ("data", "transfer", "forward", "backward", "optimizer", "other")
-DATA, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER, AFTER_DATA, AFTER_FORWARD = range(8)
-# What AFTER_DATA and AFTER_FORWARD were is known only when the next phase begins: see `_settle`.
+DATA, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER, AFTER_DATA, AFTER_FORWARD, UNRELATED = range(9)
+# What OTHER, AFTER_DATA and AFTER_FORWARD were is known only when the next phase begins: see `_settle`. UNRELATED is
+# other time, whatever follows.
 
 LOSS_AT_MOST = 3
 """Forwards that the time between a forward and its backward may take: a loop that takes longer does something else
@@ -189,6 +190,15 @@ class StepClock:
         assert self.mark_device is not None
         self._device.append((slot, self.mark_device()))
 
+    def set_apart(self) -> None:
+        """What has passed since the last phase has nothing to do with the one that begins now."""
+        for marks in (self._marks, self._device):
+            for place in range(len(marks) - 1, -1, -1):
+                slot, moment = marks[place]
+                if slot < OTHER:
+                    break
+                marks[place] = (UNRELATED, moment)
+
     def forget_nesting(self) -> None:
         """A phase was left by an exception that nobody told us: the present one is inside of none."""
         self._stack = []
@@ -245,6 +255,8 @@ def add_up(marks: Sequence[Mark], end: Any, between: Callable[[Any, Any], int], 
 
 def _settle(slot: int, following: int, moved: bool) -> int:
     """Which phase the time between two phases belongs to."""
+    if slot == UNRELATED:
+        return OTHER
     if slot == AFTER_FORWARD:  # the loss, if a backward follows; else whatever the loop does next
         return FORWARD if following in (BACKWARD, FORWARD) else OTHER
     if slot == AFTER_DATA and following == FORWARD:

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 
 FEWER = 3
 """Iterations in a row with fewer micro-batches after which fewer are the usual number."""
+SCALING = ("DivBackward0", "MulBackward0")
+"""What dividing or multiplying a loss leaves in its graph."""
+SCALINGS = 4
+"""Of a loss, in a row: by the micro-batches, by a weight, by `GradScaler`, and one to spare."""
 
 
 class Backward(NamedTuple):
@@ -171,6 +175,21 @@ def read_losses(tensors: Any) -> list[Any]:
     return [loss for loss in given if _is_single(loss)]
 
 
+def is_made_before(tensors: Any, operation: int) -> bool:
+    """Whether a loss was there before this operation of autograd, by its number, but for scaling it by a number."""
+    node = getattr(tensors, "grad_fn", None)
+    for _ in range(SCALINGS + 1):
+        if node is None:
+            return False
+        if node._sequence_nr() < operation:
+            return True
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if node.name() not in SCALING or len(parents) != 1:
+            return False
+        (node,) = parents
+    return False
+
+
 def _is_single(loss: Any) -> bool:
     return hasattr(loss, "numel") and loss.numel() == 1 and not loss.is_complex() and loss.device.type != "meta"
 
@@ -179,7 +198,7 @@ def read_divisor(loss: Any) -> float | None:
     """What the loss was divided by in its last operation, by a number; None if it was something else."""
     node = loss.grad_fn
     name = "" if node is None else node.name()
-    if name not in ("DivBackward0", "MulBackward0"):
+    if name not in SCALING:
         return None
     other = getattr(node, "_saved_other", None)
     if other is None or other.dim() or not other.is_cpu or getattr(other, "requires_grad", False):

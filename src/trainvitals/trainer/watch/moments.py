@@ -30,7 +30,7 @@ from trainvitals.trainer.watch.clock import (
 )
 from trainvitals.trainer.watch.iteration import Iteration, Iterations, Timing
 from trainvitals.trainer.watch.light_steps import LightSteps
-from trainvitals.trainer.watch.losses import Backward, LossReader, find_leaves
+from trainvitals.trainer.watch.losses import Backward, LossReader, find_leaves, is_made_before
 
 MOST_MARKS = 4096
 """Marks that are kept while nobody observes: a program that only evaluates would collect them for ever."""
@@ -118,6 +118,10 @@ class Moments:
         """The loop has been seen from its first batch or forward on; a step that we came into is not timed."""
         self._in_forward = False
         self._forward_depth = 0
+        autograd = import_module("torch._C._autograd")
+        self._count_operations: Callable[[], int | None] = getattr(autograd, "_get_sequence_nr", lambda: None)
+        self._returned_at: int | None = None
+        """The number of autograd's next operation when the model returned last, where torch tells it."""
         self._data_depth = 0
         self._backwards = 0
         self._updates = 0
@@ -230,6 +234,8 @@ class Moments:
         if self._forward_depth or not self._in_forward:
             return
         self._in_forward = False
+        if self.clock.slot == FORWARD:
+            self._returned_at = self._count_operations()
         self.clock.leave(AFTER_FORWARD if self.clock.slot == FORWARD else OTHER)
         if self.observer is not None:
             self.observer.after_forward()
@@ -247,6 +253,8 @@ class Moments:
         self._has_closures |= self._optimizer_depth > 0
         if self.observer is None or self.observer.reports:
             self._keep_loss(tensors)
+        if self._returned_at is not None and is_made_before(tensors, self._returned_at):
+            self.clock.set_apart()  # the model returned the loss: it is not what the loop did since
         self.clock.enter(BACKWARD)
 
     @_guarded
