@@ -187,6 +187,27 @@ def test_an_optimizer_that_is_there_but_never_steps_changes_nothing(run: Run) ->
     assert unused.param_groups
 
 
+def test_two_backwards_of_a_batch_are_one_sum_from_the_first_iteration_on(run: Run) -> None:
+    generator, critic = Generator(), Critic()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (critic, generator)]
+    run.watch(**REPORT)
+    expected = []
+    for (batch,) in batches():
+        real = (critic(batch) - 1).square().mean()
+        real.backward()
+        made = generator(batch)
+        fake = (critic(made.detach()) + 1).square().mean()
+        fake.backward()
+        optimizers[0].step()
+        loss = (critic(made) - 1).square().mean()
+        loss.backward()
+        optimizers[1].step()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        expected.append((real + fake).item())
+    assert read(run, "loss/Critic") == pytest.approx(expected)
+
+
 def test_two_optimizers_of_one_loss_have_one_loss(run: Run) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     optimizers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in model]

@@ -87,7 +87,10 @@ class Iteration:
     def join(self, later: Iteration) -> None:
         """It was not over: go on with what has come since."""
         parts = self.batches or self.forwards
-        self.backwards += [backward._replace(part=parts + backward.part) for backward in later.backwards]
+        with_batch = later.batches or not self.batches  # else it went on with the batch that was there
+        self.backwards += [
+            backward._replace(part=parts + backward.part if with_batch else parts) for backward in later.backwards
+        ]
         self.batches += later.batches
         self.forwards += later.forwards
         self.shapes += later.shapes
