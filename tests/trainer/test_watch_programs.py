@@ -1,5 +1,5 @@
 """Programs in the shape of those that people run, plain and under `trainvitals run`: the same output and weights, and
-the loss and steps that the program itself prints."""
+the loss and steps that the program itself prints. Several losses of a step are a dict of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import GENTLE_EXIT
 
 START = """
 import hashlib, json, torch
@@ -29,6 +30,8 @@ def end(*models):
     weights = b"".join(p.detach().numpy().tobytes() for model in models for p in model.parameters())
     print(json.dumps([printed, hashlib.sha256(weights).hexdigest()]))
 """
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 PROGRAMS = {
     "mnist: a loader, a schedule, an evaluation after each epoch": """
@@ -237,7 +240,171 @@ for rollout in range(15):
             printed.append(loss.item())
 end(policy)
 """,
+    "dcgan: a critic that learns from real and fake, and a generator": """
+netG = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+netD = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1), nn.Sigmoid())
+criterion = nn.BCELoss()
+optimizerD = torch.optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999))
+optimizerG = torch.optim.Adam(netG.parameters(), lr=2e-4, betas=(0.5, 0.999))
+fixed_noise = torch.randn(16, 4)
+for epoch in range(15):
+    for i, (real, _) in enumerate(DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True)):
+        netD.zero_grad()
+        errD_real = criterion(netD(real).flatten(), torch.ones(8))
+        errD_real.backward()
+        fake = netG(torch.randn(8, 4))
+        errD_fake = criterion(netD(fake.detach()).flatten(), torch.zeros(8))
+        errD_fake.backward()
+        optimizerD.step()
+        netG.zero_grad()
+        errG = criterion(netD(fake).flatten(), torch.ones(8))
+        errG.backward()
+        optimizerG.step()
+        printed.append({"loss/netD": (errD_real + errD_fake).item(), "loss/netG": errG.item()})
+        if i == 0:
+            with torch.no_grad():
+                netG(fixed_noise)
+end(netG, netD)
+""",
+    "timm: mixed precision, skipped steps, a smaller last group, clipping, an average of the weights": """
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3))
+average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=30)
+loader = DataLoader(TensorDataset(X, Y), batch_size=12)  # six batches, the last one of four
+skipped = 0
+for epoch in range(60):
+    model.train()
+    losses = []
+    for index, (x, y) in enumerate(loader):
+        group = min(4, len(loader) - index // 4 * 4)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(x).float(), y, reduction="sum")
+        losses.append(loss.item())
+        scaler.scale(loss / group).backward()
+        if len(losses) < group:
+            continue
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < before
+        optimizer.zero_grad()
+        average.update_parameters(model)
+        printed.append(sum(losses) / len(losses))
+        losses = []
+    average.eval()
+    with torch.no_grad():
+        average(X)
+assert 1 < skipped < 20, skipped
+end(model, average)
+""",
+    "cleanrl's dqn: a forward thrown away in each step of the game, a target, an update in every second": """
+network, target = nn.Linear(8, 3), nn.Linear(8, 3)
+target.load_state_dict(network.state_dict())
+optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+for step in range(300):
+    network(X[step % 64]).argmax().item()
+    if step > 20 and step % 2 == 0:
+        rows = torch.randint(64, (16,))
+        with torch.no_grad():
+            wanted = Y[rows] + 0.9 * target(X[rows]).max(dim=1).values
+        old = network(X[rows]).gather(1, Y[rows, None]).squeeze()
+        loss = F.mse_loss(wanted, old)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        printed.append(loss.item())
+    if step % 50 == 0:
+        target.load_state_dict(network.state_dict())
+end(network)
+""",
+    "minGPT: workers, an endless iterator, clipping, an evaluation after the first iteration": """
+class Trained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
+
+    def forward(self, x, y):
+        logits = self.body(x)
+        return logits, F.cross_entropy(logits, y)
+
+model = Trained()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+loader = DataLoader(TensorDataset(X, Y), batch_size=16, num_workers=2, persistent_workers=True, shuffle=True)
+model.train()
+iterator = iter(loader)
+for number in range(130):
+    try:
+        x, y = next(iterator)
+    except StopIteration:
+        iterator = iter(loader)
+        x, y = next(iterator)
+    logits, loss = model(x, y)
+    model.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    printed.append(loss.item())
+    if number % 50 == 0:
+        model.eval()
+        with torch.no_grad():
+            for x, y in DataLoader(TensorDataset(X, Y), batch_size=32):
+                model(x, y)
+        model.train()
+end(model)
+""",
+    "nanoGPT --compile": """
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+compiled = torch.compile(model, backend="eager")
+for step in range(130):
+    rows = torch.randint(64, (8,))
+    loss = F.cross_entropy(compiled(X[rows]), Y[rows])
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    printed.append(loss.item())
+end(model)
+""",
 }
+
+RANKS = """
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+mesh = init_device_mesh("cpu", (2,))
+for part in (model[0], model[2], model):
+    fully_shard(part, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+sampler = torch.utils.data.DistributedSampler(TensorDataset(X, Y))
+loader = DataLoader(TensorDataset(X, Y), batch_size=6, sampler=sampler)  # six batches, the last one of two
+for epoch in range(40):
+    sampler.set_epoch(epoch)
+    losses = []
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        losses.append(loss.item())
+        (loss / 2).backward()
+        if len(losses) == 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            printed.append(sum(losses) / 2)
+            losses = []
+weights = b"".join(p.full_tensor().detach().numpy().tobytes() for p in model.parameters())
+everything = [None, None]
+dist.all_gather_object(everything, printed)
+if dist.get_rank() == 0:
+    print(json.dumps([everything, hashlib.sha256(weights).hexdigest()]))
+dist.destroy_process_group()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -250,8 +417,8 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def start(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+def start(*command: str, **env: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -263,11 +430,35 @@ def test_a_program_gives_the_same_with_and_without_us_and_its_own_loss_at_every_
     plain = start(sys.executable, str(script))
     assert start(sys.executable, "-m", "trainvitals", "run", "--", sys.executable, str(script)) == plain
     printed, _ = json.loads(plain)
+    assert losses_of(tmp_path, 0) == [pytest.approx(as_losses(step), rel=1e-6) for step in printed]
+
+
+def test_sharded_ranks_give_the_same_with_and_without_us_and_each_its_own_loss(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(START + RANKS)
+    path = [GENTLE_EXIT["PYTHONPATH"], os.environ.get("PYTHONPATH", "")]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1"}
+    plain = start(sys.executable, *TORCHRUN, str(script), **env)
+    assert (
+        start(sys.executable, "-m", "trainvitals", "run", "--", sys.executable, *TORCHRUN, str(script), **env) == plain
+    )
+    printed, _ = json.loads(plain)
+    for rank in (0, 1):
+        assert losses_of(tmp_path, rank) == [pytest.approx(as_losses(step), rel=1e-6) for step in printed[rank]]
+
+
+def as_losses(printed: float | dict[str, float]) -> dict[str, float]:
+    return printed if isinstance(printed, dict) else {"loss": printed}
+
+
+def losses_of(tmp_path: Path, rank: int) -> list[dict[str, float]]:
+    """Of every step of the only run, none of which is left out."""
     (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/*/run.json"))
     lines: list[dict[str, Any]] = [
         json.loads(line)
         for path in sorted(folder.glob("training_metrics_*.jsonl"))
+        if (".rank1." in path.name) == bool(rank)
         for line in path.read_text().splitlines()
     ]
-    assert [line["step"] for line in lines] == list(range(len(printed)))
-    assert [line["loss"] for line in lines] == pytest.approx(printed, rel=1e-6)
+    assert [line["step"] for line in lines] == list(range(len(lines)))
+    return [{name: value for name, value in line.items() if name.startswith("loss")} for line in lines]
