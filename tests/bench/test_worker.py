@@ -335,6 +335,7 @@ def test_what_cannot_be_loaded_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_several_inputs_by_position_and_name_and_answers_in_any_nesting(tmp_path: Path) -> None:
+    torch.jit.trace(some_models.mlp().eval(), torch.zeros(1, 64)).save(str(tmp_path / "traced.ts"))
     worker = load("some_models:Nested", "2x3,2x3,mask=bool:2x3")
     found = outputs(worker, tmp_path / "a.npz", batch=2)
     assert [item.shape for item in found] == [(2, 3), (2, 3)]
@@ -347,6 +348,8 @@ def test_answers_in_a_dataclass_count_and_so_do_imaginary_parts(tmp_path: Path) 
 
 
 def test_a_model_without_answers_has_no_sensitivity() -> None:
+        ("some_models:mlp", {"generate": 4, "variant": "aoti"}, "not for text generation"),
+        (str(tmp_path / "traced.ts"), {"variant": "compile"}, "does not compile TorchScript"),
     assert load("some_models:Silent", "1x4").check(4)["sensitivity"] is None
 
 
@@ -407,3 +410,34 @@ def test_a_generator_s_first_token_and_the_others_are_timed_apart(tmp_path: Path
     assert [len(found[key]) for key in ("first_ms", "each_ms", "ms")] == [3, 3, 3]
     for first, each, whole in zip(found["first_ms"], found["each_ms"], found["ms"], strict=True):
         assert first + 4 * each == pytest.approx(whole, rel=1e-6)
+
+
+def test_text_is_generated_by_what_was_compiled(tmp_path: Path) -> None:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    target = make_gpt(tmp_path / "gpt")
+    worker = load(target, "", "compile", tmp_path, prompt=8, generate=4)
+    found = worker.outputs(2, str(tmp_path / "a.npz"))
+    graphs = counters["stats"]["unique_graphs"]
+    assert (found["compiled"], found["unranked"]) == (True, "") and graphs >= 2, "the prompt, and the tokens after it"
+    worker.warm_up(2, 0.0)
+    assert len(worker.generate(2, 2)["ms"]) == 2
+    assert counters["frames"]["total"] == counters["frames"]["ok"]
+    plain = load(target, "", "fp32", tmp_path, prompt=8, generate=4)
+    plain.outputs(2, str(tmp_path / "b.npz"))
+    with np.load(tmp_path / "a.npz") as one, np.load(tmp_path / "b.npz") as other:
+        assert all(np.allclose(one[name], other[name], atol=1e-4) for name in other.files)
+
+
+def test_a_generator_of_which_nothing_was_compiled_has_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    worker = load(make_gpt(tmp_path / "gpt"), "", "compile", tmp_path, prompt=8, generate=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch._dynamo.config, "disable", True)
+        found = worker.outputs(1, str(tmp_path / "a.npz"))
+    assert found["unranked"] == "torch.compile compiled no part of this model"

@@ -240,7 +240,13 @@ def _cast(dtype: torch.dtype) -> Callable[..., TorchModel]:
 
 def _compiled(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
     _need_compiler(plan)
-    model = TorchModel(torch.compile(module), plan.device, inference=False)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unavailable("torch.compile does not compile TorchScript: export it with torch.export, or give its code")
+    if plan.is_generator:
+        module.compile()  # in place: `generate` of what torch.compile returns calls the module as it was
+    else:
+        module = torch.compile(module)
+    model = TorchModel(module, plan.device, inference=False)
     model.compiles = True
     return model
 
@@ -283,6 +289,8 @@ def _torchao(config_name: str, *, group: int = 1, **options: Any) -> Callable[..
     """`group` inputs of a layer share a scale; a layer whose inputs are no multiple of it stays as it is."""
 
     def fits(item: torch.nn.Module, name: str = "") -> bool:
+    if plan.is_generator:
+        raise Unavailable("not for text generation, whose shapes change with every token: use --variants compile")
         return isinstance(item, torch.nn.Linear) and item.in_features % group == 0
 
     def quantize(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
@@ -427,7 +435,7 @@ def generate(model: TorchModel, ids: Any, count: int) -> tuple[int, list[int]]:
     clock = TokenClock()
     config = model.module.generation_config
     pad = config.pad_token_id if config.pad_token_id is not None else 0
-    with torch.inference_mode():
+    with model.guard():
         model.synchronize()
         begin = time.perf_counter_ns()
         model.module.generate(
