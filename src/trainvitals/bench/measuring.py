@@ -511,7 +511,7 @@ def _failing(case: _Case) -> Iterator[None]:
 
 
 def _bytes_moved(row: MeasuredVariant, inputs_and_outputs: int) -> int | None:
-    """None where the weights are not known: a compiled package does not show them."""
+    """None where the weights are not known."""
     return sum(row.bytes_by_dtype.values()) + inputs_and_outputs if row.parameters is not None else None
 
 

@@ -91,15 +91,16 @@ class TorchModel:
 
     def describe(self) -> dict[str, Any]:
         """Parameters and bytes by data type, buffers included."""
-        if not isinstance(self.module, torch.nn.Module):
+        module = self.module.module if isinstance(self.module, AheadOfTime) else self.module
+        if not isinstance(module, torch.nn.Module):
             return {}
         total: Counter[str] = Counter()
-        tensors = {id(item): item for item in (*self.module.parameters(), *self.module.buffers())}
+        tensors = {id(item): item for item in (*module.parameters(), *module.buffers())}
         for tensor in tensors.values():
             for part in _parts_of(tensor):
                 total[str(part.dtype).removeprefix("torch.")] += part.numel() * part.element_size()
-        parameters = sum(item.numel() for item in self.module.parameters())
-        for packed in _packed_parameters(self.module):
+        parameters = sum(item.numel() for item in module.parameters())
+        for packed in _packed_parameters(module):
             total[str(packed.dtype).removeprefix("torch.")] += packed.numel() * packed.element_size()
             parameters += packed.numel()
         return {"parameters": parameters, "bytes_by_dtype": dict(total)}
@@ -155,7 +156,9 @@ class TorchModel:
         }
 
     def disk_bytes(self, work: Path) -> int | None:
-        """The size of the weights as a file."""
+        """The size of the weights as a file, or of the package that they were compiled into."""
+        if isinstance(self.module, AheadOfTime):
+            return self.module.package_bytes()
         state = getattr(self.module, "state_dict", None)
         if state is None:
             return None
@@ -260,9 +263,14 @@ class AheadOfTime:
     """Compiled for one batch size after the other."""
 
     def __init__(self, module: Any, work: Path) -> None:
-        self._module = module
+        self.module = module
         self._work = work
         self._loaded: dict[tuple[Any, ...], Any] = {}
+        self._newest: Path | None = None
+
+    def package_bytes(self) -> int | None:
+        """Of the package that was loaded last; None before the first call."""
+        return self._newest.stat().st_size if self._newest is not None else None
 
     def __call__(self, *positions: Any, **named: Any) -> Any:
         key = tuple(item.shape for item in (*positions, *named.values()))
@@ -273,13 +281,16 @@ class AheadOfTime:
             # The first process of a benchmark compiles for the others, which load.
             path = self._work / f"aoti.{'.'.join('x'.join(map(str, shape)) for shape in key)}.pt2"
             if not path.exists():
-                aoti_compile_and_package(torch.export.export(self._module, positions, named), package_path=str(path))
+                aoti_compile_and_package(torch.export.export(self.module, positions, named), package_path=str(path))
             found = self._loaded[key] = aoti_load_package(str(path))
+            self._newest = path
         return found(*positions, **named)
 
 
 def _ahead_of_time(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
     _need_compiler(plan)
+    if plan.is_generator:
+        raise Unavailable("not for text generation, whose shapes change with every token: use --variants compile")
     model = TorchModel(AheadOfTime(module, work), plan.device, inference=False)
     model.compiles = True
     return model
@@ -289,8 +300,6 @@ def _torchao(config_name: str, *, group: int = 1, **options: Any) -> Callable[..
     """`group` inputs of a layer share a scale; a layer whose inputs are no multiple of it stays as it is."""
 
     def fits(item: torch.nn.Module, name: str = "") -> bool:
-    if plan.is_generator:
-        raise Unavailable("not for text generation, whose shapes change with every token: use --variants compile")
         return isinstance(item, torch.nn.Linear) and item.in_features % group == 0
 
     def quantize(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
