@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import socket
 import stat
@@ -30,14 +29,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from trainvitals import plain_json
 from trainvitals.errors import AgentError
 from trainvitals.ownership import explain_foreign_status
 
 MOST_DESCRIPTORS = 65_536
 MOST_BYTES = 64 << 20
 """A larger document is not read: a run.json is a few kilobytes, with a very large configuration some megabytes."""
-LONGEST_INT = 300
-"""Digits of an integer in a document; one with more is taken for a float, and so for infinity."""
 HIDING = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_AFFINITY_MASK")
 """How the variables end with which vendors hide devices from a program."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -223,32 +221,7 @@ def read_json(path: Path, *, own: bool = False) -> dict[str, Any] | None:
 
 def load_json(path: Path, *, own: bool = False) -> dict[str, Any]:
     """The object in the file. OSError or ValueError with what is wrong."""
-    return parse_object(read_regular(path, MOST_BYTES, own=own))
-
-
-def parse_object(data: bytes) -> dict[str, Any]:
-    """The JSON object that it is. ValueError if it is none."""
-    import orjson  # who reads no document does without
-
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        value = _load_leniently(data)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
-
-
-def _load_leniently(data: bytes) -> Any:
-    """With what is not JSON and is found nevertheless: NaN, infinity, lone surrogates."""
-    try:
-        return json.loads(data, parse_int=_parse_int)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _parse_int(text: str) -> int | float:
-    return int(text) if len(text) < LONGEST_INT else float(text)
+    return plain_json.parse_object(read_regular(path, MOST_BYTES, own=own))
 
 
 # -- the agent's lock

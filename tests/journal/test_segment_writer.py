@@ -71,6 +71,25 @@ def test_a_file_whose_segment_is_not_what_was_written_is_kept(
     assert path.exists() and list((folder / "segments").iterdir()) == []
 
 
+@pytest.mark.promise("a line of lists within lists, deeper than can be written", "the file is sealed, the line kept")
+@pytest.mark.parametrize("depth", [101, 260, 900, 100_000])
+def test_a_file_with_a_line_that_is_nested_too_deeply_is_sealed_without_it(depth: int, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "run")
+    path = write(folder, [{"step": step, "loss": 0.5} for step in range(3)])
+    deep = '{"timestamp":"2026-01-01T00:00:00.000000Z","step":3,"loss":%s}' % ("[" * depth + "]" * depth)
+    with open(path, "a") as file:
+        file.write(f"{deep}\n")
+    sealed = segment_writer.seal(path)
+    assert (sealed.lines, sealed.damage.torn + sealed.damage.foreign) == (3, 1)
+    assert (folder / "segments" / f"{path.stem}.rejected").read_text() == f"{deep}\n"
+
+
+def test_labels_of_a_segment_of_somebody_else_s_are_at_least_text() -> None:
+    for text in ("x", "[1]", '{"a":' + "[" * 300 + "]" * 300 + "}"):
+        assert segment_writer.parse_labels(text) == {"label": text}
+    assert segment_writer.parse_labels('{"gpu":1}') == {"gpu": 1} and segment_writer.parse_labels("") == {}
+
+
 @pytest.mark.promise("a JSONL file too large to seal", "it is read as it is")
 def test_a_file_too_large_to_be_sealed_in_memory_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

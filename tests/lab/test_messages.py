@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainvitals.lab import messages
 from trainvitals.lab.messages import Message, MessageError
+from trainvitals.plain_json import MOST_DEPTH
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 PLAIN = st.recursive(
@@ -46,6 +47,19 @@ def test_a_message_that_announces_too_much_is_refused_before_it_is_read() -> Non
 def test_what_is_no_object_is_refused(json: bytes) -> None:
     with pytest.raises(MessageError, match=r"not (a )?JSON"):
         messages.decode(struct.pack(">4sII", b"tvr1", len(json), 0) + json)
+
+
+def test_a_document_may_be_as_deep_as_any_and_a_message_no_deeper_than_can_be_written() -> None:
+    def nest(depth: int) -> bytes:
+        return b'{"runs":[{"config":%s}]}' % (b"[" * depth + b"]" * depth)
+
+    def decode(json: bytes) -> Message:
+        return messages.decode(struct.pack(">4sII", b"tvr1", len(json), 0) + json)
+
+    assert messages.encode(decode(nest(MOST_DEPTH)))
+    for depth in (messages.MOST_DEPTH, 260, 900, 100_000):
+        with pytest.raises(MessageError, match="nested too deeply"):
+            decode(nest(depth))
 
 
 def test_what_is_cut_off_or_too_long_is_refused() -> None:

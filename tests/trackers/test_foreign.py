@@ -17,7 +17,7 @@ from made_imports import points, reader_of, take, values
 
 from trainvitals.protobuf import field
 from trainvitals.trackers import mlflow_store, tables, wandb_files
-from trainvitals.trackers.foreign import MOST_YAML_DEPTH, open_database, parse_json, read_yaml, to_micros
+from trainvitals.trackers.foreign import MOST_YAML_DEPTH, open_database, read_yaml, to_micros
 from trainvitals.trackers.importing import ImportFailed
 from trainvitals.trackers.run_writing import NO_TIME
 
@@ -110,13 +110,6 @@ def test_a_state_of_the_trainer_without_a_bottom_is_an_error(tmp_path: Path) -> 
     path = write(tmp_path / "trainer_state.json", f'{{"log_history": [{{"step": 1, "loss": 2}}], "x": {DEEP}}}')
     with pytest.raises(ImportFailed, match="is not JSON"):
         take("hf", path, tmp_path / "runs")
-
-
-def test_what_is_json() -> None:
-    assert parse_json('{"a": NaN, "b": "\\ud800"}')["b"] == "\ud800"
-    for text in (DEEP, "9" * 5000, "{", b"\xff"):
-        with pytest.raises(ValueError):
-            parse_json(text)
 
 
 def test_what_is_a_time() -> None:

@@ -26,6 +26,7 @@ from trainvitals.journal.documents.status import Shipment, Status
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_notes import FolderNotes
 from trainvitals.ownership import explain_foreign
+from trainvitals.plain_json import parse_object
 from trainvitals.settings import Settings
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def _find_due(root: Path, host: str, target: str) -> Iterator[Path]:
                 data = runtime.read_regular(path, runtime.MOST_BYTES)
                 if b'"shipment"' not in data:
                     continue  # of ten thousand runs, most
-                found = Status.parse(runtime.parse_object(data))
+                found = Status.parse(parse_object(data))
             except (OSError, ValueError):
                 continue
             if found.host == host and found.shipment.is_due and found.shipment.target == target:

@@ -7,7 +7,6 @@ Tested in tests/exporters/test_mirrored_media.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from trainvitals.journal.encoding import number, parse_time
 from trainvitals.journal.histograms import Histogram, from_other
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.media import MediaIndex
+from trainvitals.plain_json import parse_object
 
 PIECE_BYTES = 8 << 20
 """Of media at a time, while the run goes on."""
@@ -50,7 +50,7 @@ class MirroredMedium(NamedTuple):
     def as_table(self) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows; both empty for what is no table."""
         try:
-            found = json.loads(self.data)
+            found = parse_object(self.data)
             columns, rows = found["columns"], found["data"]
             return [str(column) for column in columns], [list(row) for row in rows]
         except (ValueError, TypeError, KeyError):

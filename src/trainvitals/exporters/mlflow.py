@@ -42,6 +42,7 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time, spell
 from trainvitals.journal.flat_config import flatten
 from trainvitals.journal.media import read_media
+from trainvitals.plain_json import parse_json
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.trackers.mlflow_conventions import ENDS
@@ -183,7 +184,7 @@ class MlflowApi:
 
     def _read(self, reply: Reply, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(reply.body or b"{}")
+            found = parse_json(reply.body or b"{}")
         except ValueError:
             found = None
         explained = found if isinstance(found, dict) else {}

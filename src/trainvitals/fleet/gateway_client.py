@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from trainvitals import http_client, runtime
+from trainvitals import http_client
 from trainvitals.certificates import ClientTls, Stamps, stamp
 from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
 from trainvitals.fleet.wire import FileRange, Held
 from trainvitals.http_client import LONGEST_ASKED_PAUSE
+from trainvitals.plain_json import parse_object
 from trainvitals.redaction import redact_text
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
@@ -185,7 +186,7 @@ class FarGateway:
         if answer.headers.get(wire.VERSION_HEADER) is None:
             raise self._fail("no trainvitals gateway at this address", CLOSED_PAUSE)
         try:
-            files = runtime.parse_object(answer.body)["files"]
+            files = parse_object(answer.body)["files"]
             found = {path: Held.parse(held) for path, held in files.items() if isinstance(path, str)}
         except (ValueError, KeyError, AttributeError):
             raise self._fail("its answer makes no sense") from None
@@ -213,7 +214,7 @@ class FarGateway:
 
 def _is_quota(answer: http_client.Answer) -> bool:
     try:
-        return runtime.parse_object(answer.body).get("quota") is True
+        return parse_object(answer.body).get("quota") is True
     except ValueError:
         return False
 
@@ -221,6 +222,6 @@ def _is_quota(answer: http_client.Answer) -> bool:
 def _find_reason(answer: http_client.Answer) -> str:
     """What a gateway says, or whatever is in front of it."""
     try:
-        return one_line(str(runtime.parse_object(answer.body)["error"]))
+        return one_line(str(parse_object(answer.body)["error"]))
     except (ValueError, KeyError):
         return answer.text

@@ -23,6 +23,7 @@ from trainvitals.journal.documents.run import UNREADABLE, RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.folder import find_state
 from trainvitals.journal.run_info import RunInfo, make_info
+from trainvitals.plain_json import parse_object
 
 FRESH_SECONDS = 1.0
 AT_ONCE = 500
@@ -212,7 +213,6 @@ def _list(keys: Iterable[RunKey]) -> str:
 
 def _load(data: bytes) -> dict[str, object] | None:
     try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        return parse_object(data)
+    except ValueError:
         return None
-    return found if isinstance(found, dict) else None

@@ -17,6 +17,7 @@ import orjson
 from trainvitals.journal import layout
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import LINE_START, TimeParser, is_complete
+from trainvitals.plain_json import is_too_deep
 
 CHUNK = 4 << 20
 LONGEST_LINE = 64 << 20
@@ -48,7 +49,7 @@ def parse_timed(line: bytes, damage: Damage, clock: TimeParser) -> tuple[Row, in
         # A line cut by a full disk may have the next one of another thread behind it on the same line.
         start = line.rfind(LINE_START)
         return parse_timed(line[start:], damage, clock) if start > 0 else None
-    if isinstance(row, dict):
+    if isinstance(row, dict) and not is_too_deep(line, row):
         time = row.get("timestamp")
         if isinstance(time, str) and (moment := clock.parse(time)) is not None:
             return row, moment

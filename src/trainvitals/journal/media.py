@@ -29,6 +29,7 @@ from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, format_time, parse_time
 from trainvitals.journal.histograms import Histogram
 from trainvitals.journal.identity import Participant
+from trainvitals.plain_json import parse_object
 
 INDEX = "index.jsonl"
 MOST_FILES = 10_000
@@ -299,7 +300,7 @@ def read_histograms(folder: Path, name: str, media: Iterable[MediaItem]) -> list
     for item in media:
         if item.kind == "histogram" and item.name == name and item.step is not None:
             with suppress(JournalError, ValueError):
-                histogram = histograms.from_other(runtime.parse_object(item.read()))
+                histogram = histograms.from_other(parse_object(item.read()))
                 if histogram is not None:
                     found.append({"step": item.step, "name": name, **histogram._asdict()})
     return found

@@ -36,6 +36,7 @@ from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 from trainvitals.journal.extremes import NO_STEP, Numbers
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.parquet import OpenFolder
+from trainvitals.plain_json import parse_object
 
 ABANDONED_SECONDS = 86_400.0
 LARGEST_FILE = 256 << 20
@@ -53,8 +54,11 @@ def split_labels(table: str, row: dict[str, Any]) -> str:
 
 
 def parse_labels(text: str) -> dict[str, Any]:
-    """The labels again."""
-    return dict(orjson.loads(text)) if text else {}
+    """The labels again; of a file of somebody else's, whatever text is in their place."""
+    try:
+        return parse_object(text.encode()) if text else {}
+    except ValueError:
+        return {"label": text}
 
 
 def labels_of(name: FileName, text: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from trainvitals.journal.encoding import dump_json, spell_all
+from trainvitals.plain_json import MOST_DEPTH as MOST_IN_A_DOCUMENT
+from trainvitals.plain_json import parse_json
 
 PROTOCOL = 1
 """To be raised with every change that the other end would not understand."""
@@ -23,6 +23,8 @@ GREETING = b"trainvitals reader "
 MOST_JSON = 64 << 20
 MOST_REST = 512 << 20
 MOST_QUESTION = 1 << 20
+MOST_DEPTH = 2 * MOST_IN_A_DOCUMENT
+"""Documents are within lists and objects of the message."""
 _HEAD = struct.Struct(">4sII")
 _MAGIC = b"tvr1"
 
@@ -57,9 +59,9 @@ def read(read_bytes: ReadBytes, *, most_json: int = MOST_JSON, most_rest: int = 
     if length > most_json or more > most_rest:
         raise MessageError(f"a message of {(length + more) >> 20:,} MB is larger than allowed")
     try:
-        json = orjson.loads(read_bytes(length))
-    except orjson.JSONDecodeError as error:
-        raise MessageError("a message that is not JSON") from error
+        json = parse_json(read_bytes(length), MOST_DEPTH)
+    except ValueError as error:
+        raise MessageError(f"a message that is not JSON: {error}") from error
     if not isinstance(json, dict):
         raise MessageError("a message that is not a JSON object")
     return Message(json, read_bytes(more))

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from trainvitals.plain_json import parse_json
+
 T = TypeVar("T")
 
 
@@ -251,10 +253,8 @@ def parse_structure(value: object, expected: str) -> object:
         return value
     if value.strip().lower() == "none":
         return None
-    import json
-
     try:
-        return json.loads(value)
+        return parse_json(value)
     except ValueError:
         raise ValueError(expected) from None
 

@@ -8,13 +8,10 @@ Tested in tests/trackers/test_foreign.py.
 
 from __future__ import annotations
 
-import json
 import math
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from trainvitals import runtime
 from trainvitals.trackers.run_writing import NO_TIME
@@ -28,17 +25,6 @@ MOST_YAML_NODES = 200_000
 """With each alias counted as what it stands for, for that is how it is written down."""
 LATEST = 1e11
 """Seconds since 1970; what is later is no time."""
-
-
-def parse_json(text: str | bytes) -> Any:
-    """With NaN and infinities, which other programs write. ValueError if it is not JSON."""
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        try:
-            return json.loads(text)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Protocol
 from trainvitals import http_client
 from trainvitals.journal.documents.run import RUNNING
 from trainvitals.journal.segment_writer import Lines
-from trainvitals.trackers.foreign import LATEST, open_database, parse_json, read_yaml
+from trainvitals.plain_json import parse_json
+from trainvitals.trackers.foreign import LATEST, open_database, read_yaml
 from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, find_local_store, list_tags
 from trainvitals.trackers.run_writing import About

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple, Protocol
 from trainvitals.journal import parquet
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.cells import find_separator, is_missing, read_number
-from trainvitals.trackers.foreign import parse_json, read_yaml
+from trainvitals.trackers.foreign import read_yaml
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import NO_TIME, About
 

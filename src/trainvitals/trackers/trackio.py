@@ -11,7 +11,8 @@ from typing import Any
 
 from trainvitals.journal.encoding import NONFINITE, parse_time
 from trainvitals.journal.segment_writer import Lines
-from trainvitals.trackers.foreign import open_database, parse_json, to_micros
+from trainvitals.plain_json import parse_json
+from trainvitals.trackers.foreign import open_database, to_micros
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd, SourceEvent
 from trainvitals.trackers.run_writing import About
 

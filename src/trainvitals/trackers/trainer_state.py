@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal.segment_writer import Lines
-from trainvitals.trackers.foreign import parse_json
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.run_writing import NO_TIME, About
 

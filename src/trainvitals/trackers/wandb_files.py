@@ -22,8 +22,9 @@ from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import NONFINITE
 from trainvitals.journal.media import MOST_FILE_BYTES
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.plain_json import TooDeep, parse_json
 from trainvitals.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
-from trainvitals.trackers.foreign import parse_json, to_micros
+from trainvitals.trackers.foreign import to_micros
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
 from trainvitals.trackers.run_writing import About
 from trainvitals.trackers.wandb_conventions import (
@@ -372,6 +373,8 @@ def _read_items(data: bytes, wanted: int) -> Iterator[tuple[tuple[str, ...], Any
         path, text = _split_simple(item) or _split_item(item)
         try:
             found = parse_json(text) if text else None
+        except TooDeep as error:
+            raise Malformed(str(error)) from None
         except ValueError:  # also of bytes that are no text, and of a number too long for Python
             continue
         if path:

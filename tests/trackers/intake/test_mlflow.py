@@ -221,6 +221,20 @@ def test_a_metric_that_is_none_is_refused_in_the_clients_own_form(metric: dict[s
     assert list(server.run().rows()) == []
 
 
+@pytest.mark.parametrize("depth", [101, 300, 900])
+def test_what_is_nested_too_deeply_is_refused_and_the_run_goes_on(depth: int, local: LocalServer) -> None:
+    run = begin(local)
+    deep = "[" * depth + "]" * depth
+    body = f'{{"run_id": "{run}", "datasets": [{{"dataset": {deep}}}]}}'.encode()
+    answer = local.post("/api/2.0/mlflow/runs/log-inputs", body)
+    assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+    answer = call(local, "runs/log-model", run_id=run, model_json=f'{{"x": {deep}}}')
+    assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+    metric = {"key": "loss", "value": 1, "timestamp": 1_700_000_000_000, "step": 0}
+    assert call(local, "runs/log-batch", run_id=run, metrics=[metric]).status_code == 200
+    assert [row["loss"] for row in local.run().rows()] == [1]
+
+
 def test_artifacts_stay_below_the_run(server: Server) -> None:
     run = begin(server)
     with httpx.Client(headers={"authorization": f"Bearer {server.token}"}, timeout=PATIENCE) as client:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
 from trainvitals.errors import JournalError
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.mlflow_artifacts import MlflowArtifacts
 from trainvitals.trackers.intake.mlflow_documents import RequestRefused, Routes, invalid
@@ -58,12 +57,13 @@ class Mlflow:
             text = f"trainvitals does not support {method} /api/{path[:100]}"
             return IntakeAnswer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text})
         try:
-            parsed = orjson.loads(body) if body else {}
-            if not isinstance(parsed, dict):
-                raise invalid("the body is not a JSON object")
+            parsed = parse_json(body) if body else {}
+        except ValueError as error:
+            return invalid(f"the body is not JSON: {error}").answer
+        if not isinstance(parsed, dict):
+            return invalid("the body is not a JSON object").answer
+        try:
             return IntakeAnswer(200, handler({**dict(query), **parsed, **named}))
-        except orjson.JSONDecodeError:
-            return invalid("the body is not JSON").answer
         except RequestRefused as refused:
             return refused.answer
         except (TypeError, ValueError) as error:  # a bad filter, or a bad name of a file, among them

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import dump_json, number, parse_time, spell
+from trainvitals.plain_json import parse_json
 from trainvitals.redaction import redact, redact_text
 from trainvitals.trackers.intake.mlflow_documents import (
     DEFAULT_ID,
@@ -242,8 +241,8 @@ class MlflowRuns:
         """A model of 2.x is files and this line."""
         with hold_run(self._runs, given) as run:
             tags = run.position.setdefault("tags", {})
-            models = orjson.loads(tags.get("mlflow.log-model.history", "[]"))
-            models.append(orjson.loads(str(given.get("model_json") or "{}")))
+            models = parse_json(tags.get("mlflow.log-model.history", "[]"))
+            models.append(parse_json(str(given.get("model_json") or "{}")))
             tags["mlflow.log-model.history"] = dump_json(models).decode()
             run.save()
         return {}

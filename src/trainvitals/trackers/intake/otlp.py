@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from trainvitals.errors import JournalError
 from trainvitals.journal.encoding import NONFINITE, number
+from trainvitals.plain_json import parse_json
 from trainvitals.protobuf import Malformed, read_fields
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.recent_points import RecentPoints
@@ -115,7 +114,7 @@ def _decode(kind: str, body: bytes) -> dict[str, Any]:
     if kind != PROTOBUF:
         if body.count(b"{") + body.count(b"[") > MOST_PARTS:
             raise _TooManyParts
-        found = orjson.loads(body)
+        found = parse_json(body)
         if not isinstance(found, dict):
             raise ValueError("the body is not an ExportMetricsServiceRequest")
         return found

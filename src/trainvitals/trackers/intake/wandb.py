@@ -20,7 +20,7 @@ from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, format_time, spell_all
 from trainvitals.journal.media import OverLimit
-from trainvitals.trackers.foreign import parse_json
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.intake import wandb_lines
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
@@ -146,7 +146,7 @@ class Wandb:
     def answer_graphql(self, body: bytes, base: str) -> IntakeAnswer:
         """`base` is the address under which the client reached us."""
         try:
-            request = orjson.loads(body)
+            request = parse_json(body)
             query, variables = request["query"], request.get("variables") or {}
             operation = request.get("operationName") or _OPERATION.match(query)[1]  # type: ignore[index]
             given = variables.get("input") or variables

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from trainvitals.journal.encoding import NONFINITE, format_time
 from trainvitals.journal.histograms import Histogram, from_other
-from trainvitals.trackers.foreign import parse_json
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.wandb_conventions import find_framework_step
 
 LONGEST_NAME = 500

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, get_args
 
-from trainvitals import runtime
 from trainvitals.analysis.wording import count_of
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import MediaItem, MediaKind, Reader
 from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.media import image_suffix
+from trainvitals.plain_json import parse_object
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views.data.shapes import (
     MediaGroupJson,
@@ -103,7 +103,7 @@ def read_table(item: MediaItem) -> MediaTableJson:
     if len(data) > TABLE_BYTES:
         raise JournalError(f"'{item.file[:100]}' is larger than {TABLE_BYTES >> 20} MB: too large to show")
     try:
-        content = runtime.parse_object(data)
+        content = parse_object(data)
     except ValueError as error:
         raise JournalError(f"'{item.file[:100]}' is not a table: {error}") from error
     columns, rows = content.get("columns"), content.get("data")

@@ -22,7 +22,7 @@ MAX_OWN_SECONDS = 2.0
 
 def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
     """The runs as the API gives them: ended runs are read only when they changed. A run that was
-    removed or is half-copied is left out."""
+    removed or is half-copied is left out, and one that cannot be shown is marked."""
     found = []
     until = time.monotonic() + MAX_OWN_SECONDS
     with _without_collector():
@@ -31,6 +31,8 @@ def list_json(runs: Runs, keys: Iterable[str]) -> list[RowJson]:
                 found.append(recall_row(runs, key, until))
             except (TrainvitalsError, OSError):
                 continue
+            except Exception as error:  # noqa: BLE001 - a run may be anybody's: no other is kept from the list by it
+                found.append(_mark(runs, key, error))
     runs.keep_rows()
     return found
 
@@ -45,6 +47,12 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _mark(runs: Runs, key: str, error: Exception) -> RowJson:
+    from trainvitals.views.data.run_rows import describe_row, mark_row
+
+    return describe_row(mark_row(runs, key, error))
 
 
 def recall_row(runs: Runs, key: str, until: float) -> RowJson:

@@ -6,7 +6,6 @@ Tested in tests/views/test_same_answers.py.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +19,14 @@ from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.analysis.health import Health, format_problems, judge_health
 from trainvitals.errors import RunNotFound, TrainvitalsError
 from trainvitals.journal.contracts import Reader, Runs
+from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.findings import Counts, FindingsFile
 from trainvitals.journal.documents.rows import AlertRow
+from trainvitals.journal.documents.run import UNREADABLE, RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.flat_config import flatten
-from trainvitals.journal.run_info import RunInfo
+from trainvitals.journal.run_info import RunInfo, make_info
 from trainvitals.views.data.quantities import format_duration
 from trainvitals.views.data.run_listing import MAX_OWN_SECONDS, recall_row
 
@@ -125,13 +126,19 @@ def describe_ahead(seconds: float) -> str:
 
 
 def list_rows(runs: Runs) -> list[ListedRun]:
-    """All runs, oldest first; a run that was removed meanwhile is left out."""
+    """All runs, oldest first; a run that was removed meanwhile is left out, and one that cannot be shown is marked."""
     found = []
     until = time.monotonic() + MAX_OWN_SECONDS
     for key in runs.list_keys():
-        with contextlib.suppress(RunNotFound):
+        try:
             row = read_row(runs, key)
             found.append(_recall_values(runs, row, until) if lacks_values(row) else row)
+        except RunNotFound:
+            continue
+        except TrainvitalsError:  # what keeps them cannot be asked
+            raise
+        except Exception as error:  # noqa: BLE001 - a run may be anybody's: no other is kept from the list by it
+            found.append(mark_row(runs, key, error))
     runs.keep_rows()
     return found
 
@@ -167,6 +174,13 @@ def add_own_values(row: ListedRun, open: Callable[[], Reader]) -> ListedRun:
 def read_row(runs: Runs, key: str) -> ListedRun:
     """A run as a list shows it: also one that cannot be read."""
     return make_row(key, runs.describe(key), runs.statuses(key), runs.alerts(key), runs.findings(key))
+
+
+def mark_row(runs: Runs, key: str, error: Exception) -> ListedRun:
+    """A run that nobody could make a row of, and why."""
+    why = Cause(detail=f"{type(error).__name__}: {error}")
+    info = make_info(f"{runs.place}/{key}", None, key, "", RunFile(), UNREADABLE, why)
+    return make_row(key, info, (), (), None)
 
 
 def read_row_of(reader: Reader, key: str) -> ListedRun:

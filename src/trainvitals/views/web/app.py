@@ -25,6 +25,7 @@ from trainvitals.conditions import Conditions
 from trainvitals.errors import MachineError, TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.plain_json import is_too_deep
 from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
@@ -176,9 +177,12 @@ async def _read_body(request: Request) -> Any:
         if len(data) > MAX_BODY:
             raise BadRequest(f"the body is larger than {MAX_BODY:,} bytes")
     try:
-        return json.loads(data, parse_constant=_no_constant)
+        found = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not valid JSON") from None
+    if is_too_deep(data, found):
+        raise BadRequest("the body is nested too deeply")
+    return found
 
 
 def _no_constant(word: str) -> Any:
