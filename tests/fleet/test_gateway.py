@@ -177,6 +177,49 @@ def test_what_breaks_the_rules_is_refused(body: bytes, status: int, client: Test
     assert answer.json()["error"]
 
 
+SEGMENT_OF_ANYBODY = {
+    "a text without a row": "'a' AS name, NULL::BIGINT AS row, 1::BIGINT AS time, NULL::DOUBLE AS value, 'x' AS text",
+    "a text without a time": "'a' AS name, 0::BIGINT AS row, NULL::BIGINT AS time, NULL::DOUBLE AS value, 'x' AS text",
+    "a number as its name": "7 AS name, 0::BIGINT AS row, 1::BIGINT AS time, 1.0 AS value, NULL AS text",
+    "a word as its row": "'a' AS name, 'x' AS row, 1::BIGINT AS time, 1.0::DOUBLE AS value, NULL::VARCHAR AS text",
+    "a row beyond all": "'a' AS name, (1::HUGEINT << 100) AS row, 1 AS time, NULL::DOUBLE AS value, 'x' AS text",
+}
+
+
+@pytest.mark.promise(
+    "a run.json or sealed file with anything in it, shipped to a gateway",
+    "it is refused; all others are shipped",
+)
+@pytest.mark.parametrize("what", SEGMENT_OF_ANYBODY)
+def test_a_sealed_file_of_anybody_is_refused_and_not_asked_for_again(
+    what: str, client: TestClient, tmp_path: Path
+) -> None:
+    import duckdb
+
+    file = tmp_path / "x.parquet"
+    duckdb.sql(f"SELECT {SEGMENT_OF_ANYBODY[what]}, '' AS label, NULL::BIGINT AS step").write_parquet(str(file))
+    frame = FileRange(f"segments/{NAME[:-6]}.parquet", "segment", file.read_bytes())
+    answer = client.post(ADDRESS, content=wire.encode_frames([frame], compress=False))
+    assert (answer.status_code, NAME[:-6] in answer.json()["error"]) == (422, True)
+
+
+@pytest.mark.parametrize("depth", [101, 260, 900, 100_000])
+def test_lines_and_documents_that_are_nested_too_deeply(depth: int, client: TestClient, store: Store) -> None:
+    lists = b"[" * depth + b"]" * depth
+    run = FileRange("run.json", "document", b'{"format": 1, "config": {"a": %s}}' % lists)
+    answer = client.post(ADDRESS, content=wire.encode_frames([run], compress=False))
+    assert (answer.status_code, "nested too deeply" in answer.json()["error"]) == (422, True)
+    line = b'{"timestamp":"2026-11-18T06:00:00.000000Z","step":1,"rule":"r","labels":{"a":%s},"x":%s}\n' % (
+        lists,
+        lists,
+    )
+    alerts = NAME.replace("training_metrics", "alerts")
+    frames = [DOCUMENT, FileRange(NAME, "lines", line + lines(2, 5)), FileRange(alerts, "lines", line)]
+    held = send(client, ADDRESS, frames)
+    assert (held[NAME].rows, held[alerts].rows) == (3, 0), "the others are taken"
+    assert losses(store) == [step / 7 for step in range(2, 5)]
+
+
 def test_names_with_sql_in_them_are_names(client: TestClient, store: Store) -> None:
     project, run = "it's; DROP TABLE points", "20261118-060000-'\\-aaaa"
     address = address_of(project.replace(";", "%3B"), run.replace("\\", "%5C"))

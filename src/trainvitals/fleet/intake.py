@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from trainvitals.errors import JournalError
+from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.fleet.native import Column, Repeated, encode_block
 from trainvitals.fleet.schema import TABLES
 from trainvitals.fleet.wire import FileRange, Held, WireError, digest_of
@@ -27,6 +27,8 @@ from trainvitals.journal.folder import project_folder
 from trainvitals.journal.footer import Oversized
 from trainvitals.journal.layout import LINE_TABLES, FileName
 from trainvitals.journal.segment_writer import Lines, numbers_of
+from trainvitals.plain_json import parse_json
+from trainvitals.safe_text import one_line
 
 Found = TypeVar("Found")
 
@@ -99,7 +101,13 @@ def take(frames: Iterable[FileRange], known: Ends, project: str, run: str, day: 
     """The rows of these frames behind what is `known`. `day` is today, such as 20261118. Raises WireError."""
     taking = _Taking(project, run, day, dict(known))
     for frame in frames:
-        taking.take(frame)
+        try:
+            taking.take(frame)
+        except (TrainvitalsError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            # It would come again and again, and hold up all other runs of its agent.
+            raise WireError(f"{frame.path} cannot be understood: {one_line(str(error))[:200]}") from error
     return Taken(taking.intake, {path: taking.known.get(path, End()) for path in taking.seen}, taking.conflicts)
 
 
@@ -228,8 +236,8 @@ class _Taking:
     def _check_run(self, data: bytes) -> None:
         """Nobody can put a run into another project by what it says of itself."""
         try:
-            run = RunFile.parse(orjson.loads(data))
-        except orjson.JSONDecodeError as error:
+            run = RunFile.parse(parse_json(data))
+        except ValueError as error:
             raise WireError(f"run.json is not JSON: {error}") from error
         if run.project and project_folder(run.project) != project_folder(self._project):
             raise WireError(f"run.json is of project {run.project[:50]!r}, not {self._project!r}")
