@@ -27,6 +27,7 @@ from trainvitals.errors import SettingError
 from trainvitals.exporters.families import FamilySeries
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.server import MOST_CONNECTIONS, PageServer, ServedAddress
+from trainvitals.guessing import MOST_WRONG, UNGUESSABLE, WRONG_SECONDS
 
 
 @pytest.fixture
@@ -82,6 +83,35 @@ def test_basic_authentication(serve) -> None:
     assert fetch(url(server), {"Authorization": f"Basic {good}"})[0] == 200
     for wrong in (base64.b64encode(b"joe:pass").decode(), "%%%", ""):
         assert fetch(url(server), {"Authorization": f"Basic {wrong}"})[0] == 401
+
+
+@pytest.mark.promise("the password or a short token of /metrics is guessed", "ten attempts per minute")
+def test_a_password_and_a_short_token_are_not_guessed(serve) -> None:
+    def show(text: str) -> str:
+        return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+    def guess(server: PageServer, wrong: str) -> int:
+        return fetch(url(server), {"Authorization": wrong})[0]
+
+    for secret, wrong, right in (
+        ({"password": "joe:secret1"}, show("joe:secret2"), show("joe:secret1")),
+        ({"token": "secret1"}, "Bearer secret2", "Bearer secret1"),
+        ({"token": "t" * UNGUESSABLE, "password": "joe:secret1"}, show("joe:x"), show("joe:secret1")),
+    ):
+        server = serve(host="0.0.0.0", **secret)
+        with ThreadPoolExecutor(20) as guessers:
+            answers = list(guessers.map(guess, [server] * 20, [wrong] * 20))
+        assert sorted(answers) == [401] * MOST_WRONG + [429] * (20 - MOST_WRONG)
+        status, text, headers = fetch(url(server), {"Authorization": right})
+        assert status == 429 and "page" not in text and 0 < int(headers["Retry-After"]) <= WRONG_SECONDS
+        assert fetch(url(server))[0] == 401, "what shows nothing is no guess"
+        assert fetch(url(server, "/-/healthy"))[0] == 200
+
+
+def test_guesses_of_a_long_token_lock_nobody_out(serve) -> None:
+    server = serve(host="0.0.0.0", token="t" * UNGUESSABLE)
+    assert {fetch(url(server), {"Authorization": "Bearer wrong"})[0] for _ in range(2 * MOST_WRONG)} == {401}
+    assert fetch(url(server), {"Authorization": f"Bearer {'t' * UNGUESSABLE}"})[0] == 200
 
 
 def test_a_password_without_a_user_is_refused_at_the_start() -> None:
@@ -319,8 +349,9 @@ def test_prometheus_scrapes_with_the_printed_configuration_by_token_password_and
     mine.private_key_pem.write_to_path(tmp_path / "prometheus.key")
     mine.cert_chain_pems[0].write_to_path(tmp_path / "prometheus.pem")
     clients = tmp_path / "clients.pem"
-    server = serve(host="0.0.0.0", token="s3cret", password="joe:pa:ss", **files, client_ca=clients)
-    (tmp_path / "token").write_text("s3cret\n")
+    token, password = "s3cret" * 4, "pa:ss" * 5  # too long to be guessed: of wrong ones, no number locks the others out
+    server = serve(host="0.0.0.0", token=token, password=f"joe:{password}", **files, client_ca=clients)
+    (tmp_path / "token").write_text(f"{token}\n")
     flags = [
         "--token-file", tmp_path / "token", "--interval", "1", "--tls-ca", tmp_path / "authority.pem",
         "--tls-certificate", tmp_path / "prometheus.pem", "--tls-key", tmp_path / "prometheus.key",
@@ -329,7 +360,7 @@ def test_prometheus_scrapes_with_the_printed_configuration_by_token_password_and
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     (by_token,) = yaml.safe_load(printed)["scrape_configs"]
     by_password = {name: value for name, value in by_token.items() if name != "authorization"}
-    by_password |= {"job_name": "password", "basic_auth": {"username": "joe", "password": "pa:ss"}}
+    by_password |= {"job_name": "password", "basic_auth": {"username": "joe", "password": password}}
     by_nothing = {**by_password, "job_name": "nothing", "basic_auth": {"username": "joe", "password": "wrong"}}
     trusting = {"ca_file": str(tmp_path / "authority.pem")}
     anonymous = {**by_token, "job_name": "anonymous", "tls_config": trusting}

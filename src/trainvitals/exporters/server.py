@@ -9,6 +9,7 @@ import base64
 import gzip
 import hmac
 import ipaddress
+import math
 import socket
 import ssl
 import threading
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from trainvitals.certificates import make_server_context, stamp
 from trainvitals.errors import SettingError
+from trainvitals.guessing import WrongTokens
 from trainvitals.host_names import is_loopback, split_host
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import find_file, read_secret
@@ -81,6 +83,14 @@ class ServedAddress:
     def is_loopback(self) -> bool:
         return is_loopback(self.host)
 
+    @property
+    def weakest(self) -> str:
+        """What is guessed first of the token and the password; empty if there is neither."""
+        known = [] if self.token is None else [self.token]
+        if self.password is not None:
+            known.append(self.password.partition(":")[2])
+        return min(known, key=len, default="")
+
     def check(self) -> None:
         """SettingError for an address that must not be served like this."""
         if not self.is_loopback and self.token is None and self.password is None:
@@ -118,6 +128,8 @@ class _Server(ThreadingHTTPServer):
         self.silent: dict[socket.socket, float] = {}
         """Connections without a request yet, and since when."""
         self.ending = False
+        self.guesses = threading.Lock()
+        self.wrong = WrongTokens(address.weakest)
         self.context = address.make_context()
         try:
             self.address_family = socket.AF_INET6 if ipaddress.ip_address(address.host).version == 6 else socket.AF_INET
@@ -135,6 +147,8 @@ class _Server(ThreadingHTTPServer):
             context = address.make_context()
         except (OSError, SettingError):
             return  # not all of them are there yet: what was valid stays in force until they are
+        if address.weakest != self.address.weakest:
+            self.wrong = WrongTokens(address.weakest)
         self.address, self.context, self._stamps = address, context, stamps
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
@@ -203,6 +217,8 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(200, b"ok\n")
         elif not self._is_host_known():
             self._answer(421, b"unknown host name\n")
+        elif (wait := self._wait_after_guesses()) > 0:
+            self._answer(429, b"too many wrong tokens\n", {"Retry-After": str(math.ceil(wait))})
         elif not self._is_allowed():
             scheme = "Bearer" if self.server.address.token is not None else "Basic"
             self._answer(401, b"authentication required\n", {"WWW-Authenticate": f'{scheme} realm="trainvitals"'})
@@ -223,6 +239,17 @@ class _Request(BaseHTTPRequestHandler):
         """On loopback only its own names: a page of some site must not read this through a name of that site."""
         header = self.headers.get("Host", "")  # HTTP/1.0 has none
         return not self.server.address.is_loopback or not header or is_loopback(split_host(header) or "")
+
+    def _wait_after_guesses(self) -> float:
+        """Seconds until this address may show a token or password again; 0 if it may."""
+        if "Authorization" not in self.headers:
+            return 0.0
+        server, client = self.server, str(self.client_address[0])
+        with server.guesses:  # of guesses that come at the same time, none is made before the others are counted
+            wait = server.wrong.wait(client)
+            if wait <= 0 and not self._is_allowed():
+                server.wrong.note(client)
+        return wait
 
     def _is_allowed(self) -> bool:
         address = self.server.address
