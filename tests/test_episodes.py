@@ -9,7 +9,7 @@ import pytest
 
 from trainvitals.analysis.episodes import find_rises, find_shifts, find_spikes
 from trainvitals.analysis.findings import Curve
-from trainvitals.episodes import Episode
+from trainvitals.episodes import Episode, ShiftJudge
 
 Find = Callable[[Curve], list[Episode]]
 
@@ -147,6 +147,20 @@ def test_a_loss_that_comes_back_ends_the_episode() -> None:
     values[1500:1800] += 1
     (found,) = rises(curve(values))
     assert abs(found.since - 1500) <= 50 and found.until is not None and abs(found.until - 1800) <= 80
+
+
+@pytest.mark.parametrize("odd", [[float("nan"), 0.0], [0.0, float("nan")], [-1.0, float("nan"), float("nan")], [0.0]])
+def test_what_is_no_positive_number_is_left_out_of_shifts(odd: list[float]) -> None:
+    values = [0.2] * 1000 + [0.3] * 1000
+    steps = [float(step) for step in range(len(values))]
+    with_odd = [*values[:500], *odd, *values[500:]]
+    their_steps = [*steps[:500], *([500.0] * len(odd)), *steps[500:]]
+    plain, mixed, one_by_one = ShiftJudge(0.04), ShiftJudge(0.04), ShiftJudge(0.04)
+    plain.extend(steps, values)
+    mixed.extend(their_steps, with_odd)
+    for step, value in zip(their_steps, with_odd, strict=True):
+        one_by_one.add(step, value)
+    assert plain.episodes and mixed.episodes == plain.episodes == one_by_one.episodes
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -225,7 +225,7 @@ class ShiftJudge(Judge["_Shifts"]):
         self._skipped = 0
 
     def add(self, step: float, value: float) -> None:
-        if value <= 0:
+        if not value > 0:
             return
         if self._skipped < FIRST_VALUES:
             self._skipped += 1
@@ -233,7 +233,7 @@ class ShiftJudge(Judge["_Shifts"]):
             self._add(step, math.log(value))
 
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
-        if min(values, default=1) <= 0:  # hardly ever
+        if not all(map((0.0).__lt__, values)):  # hardly ever; of NaN, `min` may say nothing
             steps = [step for step, value in zip(steps, values, strict=True) if value > 0]
             values = [value for value in values if value > 0]
         first = min(FIRST_VALUES - self._skipped, len(values))
