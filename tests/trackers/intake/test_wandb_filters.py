@@ -35,6 +35,11 @@ RUN = {
         ({"summary_metrics.loss": {"$gt": "text"}}, False),
         ({"display_name": {"$regex": "seed"}}, True),
         ({"display_name": {"$regex": "^resnet.*1$"}}, True),
+        ({"display_name": {"$regex": "^res.et.*d.1$"}}, True),
+        ({"display_name": {"$regex": "^.esnet"}}, True),
+        ({"display_name": {"$regex": "res..et"}}, False),
+        ({"display_name": {"$regex": ".resnet"}}, False),
+        ({"display_name": {"$regex": "^.*.$"}}, True),
         ({"display_name": {"$regex": "^seed"}}, False),
         ({"display_name": {"$regex": "seed$"}}, False),
         ({"$or": [{"state": "running"}, {"tags": "gpu"}]}, True),
@@ -59,8 +64,8 @@ def nested(depth: int) -> dict[str, Any]:
         ({"$where": "1"}, r"\$where is not supported"),
         ({"state": {"$near": 1}}, r"\$near is not supported"),
         ({"$or": {"state": "running"}}, "takes a list of filters"),
-        ({"state": {"$regex": "(a+)+$"}}, r"only \^, \$ and \.\* are supported"),
-        ({"state": {"$regex": "a" * 300}}, r"only \^, \$ and \.\* are supported"),
+        ({"state": {"$regex": "(a+)+$"}}, r"only \^, \$, \. and \.\* are supported"),
+        ({"state": {"$regex": "a" * 300}}, r"only \^, \$, \. and \.\* are supported"),
         (nested(400), "nested more than 20 deep"),
     ],
     ids=["word", "comparison", "no list", "pattern", "long pattern", "nested"],
@@ -72,6 +77,9 @@ def test_a_filter_that_is_not_understood_is_refused_with_the_reason(filters: dic
 
 def test_values_are_found_by_their_dotted_names() -> None:
     assert find_value(RUN, "config.model.depth") == 50
+    for depth in (101, 900, 100_000):
+        damaged = {**RUN, "summaryMetrics": '{"loss":' + "[" * depth + "]" * depth + "}"}
+        assert find_value(damaged, "summary_metrics.loss") is None
     assert find_value(RUN, "summary_metrics.val/acc") == 0.9
     assert find_value({"config": "{"}, "config.lr") is None
     assert find_value(RUN, "config.lr.value.more") is None
