@@ -163,6 +163,25 @@ for _ in range(2):
     assert timed == [row["step"] for row in rows if row.get("optimizer_time", 0) > 0] == list(printed)
 
 
+def test_what_fails_within_an_update_of_keras_on_torch_is_told_of_once_and_the_update_is_made(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from trainvitals.integrations.keras_torch import Fit
+
+    class Unreadable:
+        """A variable of another version of Keras."""
+
+        @property
+        def value(self) -> Any:
+            raise RuntimeError("it is on no device")
+
+    fit = Fit()
+    assert [fit.update([None], [Unreadable()], lambda: "made") for _ in range(3)] == ["made"] * 3
+    assert fit.over and capfd.readouterr().err.count("it is on no device") == 1
+    with pytest.raises(ZeroDivisionError):  # of the update itself
+        fit.update([None], [Unreadable()], lambda: 1 / 0)
+
+
 def test_the_times_of_batches_on_jax_add_up_to_what_they_took(tmp_path: Path) -> None:
     """JAX returns at once and computes later: the time of a call is not that of a batch."""
     program = """

@@ -8,12 +8,16 @@ import functools
 import weakref
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from trainvitals.handlers import is_from_handler
+from trainvitals.stderr import print_line
 from trainvitals.trainer.current import current_run
 from trainvitals.trainer.tracebacks import drop_frame
+
+Found = TypeVar("Found")
 
 
 class Updates(torch.optim.Optimizer):
@@ -37,11 +41,28 @@ class Fit:
 
     def update(self, grads: Any, variables: Any, update: Callable[[], Any]) -> Any:
         self.step += 1
-        result = update() if (shown := self._show(grads, variables)) is None else shown.step(update)
+        shown = self._guard(lambda: self._show(grads, variables))
+        result = update() if shown is None else shown.step(update)
+        self._guard(self._name_step)
+        return result
+
+    def _guard(self, do: Callable[[], Found]) -> Found | None:
+        """Around what is ours within the user's update: after a failure, which is told of, no further one is shown."""
+        if self.over:
+            return None
+        try:
+            return do()
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            self.over = True
+            print_line(f"updates of Keras are no longer followed, training continues without: {error!r:.300}")
+            return None
+
+    def _name_step(self) -> None:
         run = current_run()
         if run is not None and run.watching is not None:
             run.watching.name_step(self.step)
-        return result
 
     def _show(self, grads: Any, variables: Any) -> Updates | None:
         """None if the gradients are not those that backward left: scaled, or computed in another way."""
