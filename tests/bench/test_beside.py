@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from waiting import wait_until
 from watching import events, lines, running
 
+from trainvitals.bench import beside
 from trainvitals.bench.beside import choose_cores, classic_values, rows_of
 from trainvitals.errors import TrainvitalsError
 from trainvitals.integrations.classic.training import TrainingMonitor
@@ -74,7 +76,7 @@ def test_what_cannot_be_measured_is_an_event_and_raises_nothing(
 
 def test_without_a_core_to_spare_it_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 10_000)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(beside.machine, "read_available_cores", lambda: frozenset(os.sched_getaffinity(0)))
     with running(tmp_path) as run:
         assert run.benchmark(some_models.mlp(), torch.zeros(1, 64)) is None
         assert "the training uses all" in messages_of(run)
@@ -82,12 +84,53 @@ def test_without_a_core_to_spare_it_is_refused_with_the_reason(tmp_path: Path, m
 
 
 def test_it_gets_the_cores_that_the_training_leaves() -> None:
-    mine = frozenset({0, 1, 2, 3})
-    assert choose_cores(4, waits=True, allowed=mine, count=4) == (0, 1, 2, 3)
-    assert choose_cores(3, waits=False, allowed=mine, count=4) == (3,)
-    assert choose_cores(4, waits=False, allowed=mine, count=6) == (4, 5)
+    mine, more = frozenset({0, 1, 2, 3}), frozenset(range(6))
+    assert choose_cores(3, mine, mine) == (3,)
+    assert choose_cores(4, mine, more) == (4, 5)
     with pytest.raises(TrainvitalsError, match="uses all 4 cores"):
-        choose_cores(4, waits=False, allowed=mine, count=4)
+        choose_cores(4, mine, mine)
+
+
+def test_cores_of_other_ranks_are_not_free() -> None:
+    pinned, machine = frozenset({0, 1, 2, 3}), frozenset(range(16))
+    with pytest.raises(TrainvitalsError, match="uses all 4 cores"):
+        choose_cores(4, pinned, machine, ranks=4)  # each pinned to four
+    assert choose_cores(1, machine, machine, ranks=8) == tuple(range(8, 16))
+    with pytest.raises(TrainvitalsError, match="uses all 16 cores"):
+        choose_cores(2, machine, machine, ranks=8)
+
+
+def test_the_cores_of_a_container_are_those_that_the_kernel_gives_out() -> None:
+    """A process that is pinned finds what its parent may use, and stays pinned."""
+    program = (
+        "import os, json; from trainvitals.bench.machine import read_available_cores; "
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
+        "print(json.dumps([sorted(read_available_cores()), sorted(os.sched_getaffinity(0))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    available, own = json.loads(done.stdout)
+    assert set(available) >= os.sched_getaffinity(0) and own == [min(os.sched_getaffinity(0))]
+    for core in available:  # a process of ours may have each of them
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+            os.sched_setaffinity(child.pid, [core])
+            child.communicate(b"\n")
+
+
+@pytest.mark.promise("a benchmark in the background that fails in any way", "the run's events give the reason")
+def test_a_core_that_may_not_be_used_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beyond = os.sysconf("SC_NPROCESSORS_CONF") + 1
+    monkeypatch.setattr(beside, "choose_cores", lambda *_: (beyond,))
+    with running(tmp_path) as run:
+        assert run.benchmark(some_models.mlp(), torch.zeros(1, 64), **QUICK) is None
+        text = wait_until(lambda: messages_of(run), "the event")
+    assert f"cannot run on the cores {beyond}" in text
+
+
+def test_what_breaks_a_benchmark_is_an_event(tmp_path: Path) -> None:
+    with running(tmp_path) as run:
+        (run.folder / "benchmarks").write_text("a file in its place")
+        assert run.benchmark(some_models.mlp(), torch.zeros(1, 64), wait=True, **QUICK) is None
+        assert "no benchmark: FileExistsError" in messages_of(run)
 
 
 PROGRAM = """

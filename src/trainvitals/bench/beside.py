@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.analysis.timings import FEWEST_PROCESSES
+from trainvitals.bench import machine
 from trainvitals.bench.plan import Plan
 from trainvitals.errors import TrainvitalsError, name_kind
 from trainvitals.journal import folder as run_folder
@@ -62,9 +63,11 @@ def benchmark(
     step: int,
     wait: bool,
     device: str | None = None,
+    ranks: int = 1,
     **options: Any,
 ) -> Benchmark | None:
-    """Start it, and with `wait` return the result. TrainvitalsError with the reason why it is not done."""
+    """Start it, and with `wait` return the result. `ranks` are those of the training on this machine. TrainvitalsError
+    with the reason why it is not done."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         raise TrainvitalsError(f"{name_kind(model)} is not a torch module")
@@ -72,7 +75,11 @@ def benchmark(
     device = device or _device_of(model)
     if device != "cpu" and not wait:
         raise TrainvitalsError(f"the model is on {device}, which the training uses", hint="wait=True, or device='cpu'")
-    cores = choose_cores(torch.get_num_threads(), waits=wait)
+    own = frozenset(machine.allowed_cores())
+    if wait:
+        cores = tuple(sorted(own))
+    else:
+        cores = choose_cores(torch.get_num_threads(), own, machine.read_available_cores(), ranks)
     work = Path(tempfile.mkdtemp(prefix="trainvitals-bench-"))
     try:
         _save(torch, model, work / "model.pt")
@@ -102,18 +109,13 @@ def benchmark(
     return done[-1]
 
 
-def choose_cores(
-    threads: int, *, waits: bool, allowed: frozenset[int] | None = None, count: int = 0
-) -> tuple[int, ...]:
-    """Cores that the training does not use: those outside its affinity, else what its threads leave. All of its own
-    while it waits."""
-    own = allowed if allowed is not None else frozenset(os.sched_getaffinity(0))
-    if waits:
-        return tuple(sorted(own))
-    others = sorted(set(range(count or os.cpu_count() or 1)) - own)
-    spare = len(own) - threads
-    if others:
+def choose_cores(threads: int, own: frozenset[int], available: frozenset[int], ranks: int = 1) -> tuple[int, ...]:
+    """Cores that the training does not use: those outside its affinity that its container or job may use, else what
+    its threads leave. With other ranks on this machine, those outside may be theirs, and those inside shared."""
+    others = sorted(available - own)
+    if others and ranks == 1:
         return tuple(others)
+    spare = len(own) - threads * ranks
     if spare > 0:
         return tuple(sorted(own)[-spare:])
     raise TrainvitalsError(
@@ -256,8 +258,9 @@ def main() -> int:
     try:
         found = measure(Plan.parse(dict(order.plan)), step=order.step)
         write_result(order, replace(found, model=order.name))
-    except TrainvitalsError as error:
-        _write_event(order, FAILED_EVENT, error.message, "warning")
+    except Exception as error:  # noqa: BLE001 - nobody sees what a process in the background prints
+        text = error.message if isinstance(error, TrainvitalsError) else f"{type(error).__name__}: {error}"
+        _write_event(order, FAILED_EVENT, f"no benchmark: {text}", "warning")
         return 1
     finally:
         shutil.rmtree(order.work, ignore_errors=True)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trainvitals.bench.plan import Plan
+from trainvitals.errors import TrainvitalsError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 TAIL = 400
@@ -60,7 +61,12 @@ class ModelProcess:
             start_new_session=True,  # Ctrl-C is for the parent, which then ends its children
         )
         if cores and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(self._process.pid, cores)
+            try:
+                os.sched_setaffinity(self._process.pid, cores)
+            except OSError as error:
+                self.close()
+                listed = ", ".join(map(str, cores))
+                raise TrainvitalsError(f"cannot run on the cores {listed}: {error.strerror}") from None
 
     @property
     def pid(self) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,23 @@ def allowed_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def read_available_cores() -> frozenset[int]:
+    """The cores that the container or job may use, of which this process may be pinned to some: where a thread of its
+    own comes that asks for all."""
+    found = set(allowed_cores())
+
+    def ask() -> None:
+        with suppress(OSError, ValueError):
+            os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))  # of this thread alone
+            found.update(os.sched_getaffinity(0))
+
+    if hasattr(os, "sched_setaffinity"):
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join()
+    return frozenset(found)
 
 
 def describe_machine(root: Path = Path("/")) -> dict[str, Any]:

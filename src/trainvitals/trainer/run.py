@@ -143,6 +143,7 @@ class Run(LoggingRun):
                 step=max(self._step, 0),
                 wait=wait,
                 device=device,
+                ranks=self._rank.local_world_size,
                 **options,
             )
         except TrainvitalsError as error:
