@@ -19,7 +19,7 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(value)) + value.encode()
 
 
-def make_gguf() -> bytes:
+def make_gguf(kind: int = 12) -> bytes:
     """Two tensors, and metadata of several kinds, by the specification."""
     pairs = [
         text("general.architecture") + struct.pack("<I", 8) + text("llama"),
@@ -29,7 +29,7 @@ def make_gguf() -> bytes:
     ]
     tensors = [
         text("norm") + struct.pack("<IQ", 1, 64) + struct.pack("<IQ", 0, 0),
-        text("weight") + struct.pack("<IQQ", 2, 256, 4) + struct.pack("<IQ", 12, 256),
+        text("weight") + struct.pack("<IQQ", 2, 256, 4) + struct.pack("<IQ", kind, 256),
     ]
     return struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(pairs)) + b"".join(pairs + tensors)
 
@@ -58,6 +58,29 @@ def test_gguf_knows_its_quantized_blocks(tmp_path: Path) -> None:
     assert found.bytes_by_dtype == {"F32": 256, "Q4_K": 4 * 144}
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "size"),
+    [(16, "IQ2_XXS", 4 * 66), (21, "IQ3_S", 4 * 110), (29, "IQ1_M", 4 * 56), (34, "TQ1_0", 4 * 54), (39, "MXFP4", 544)],
+)
+def test_gguf_of_few_bits_has_its_bytes(kind: int, name: str, size: int, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(make_gguf(kind))
+    assert read_size(tmp_path / "model.gguf").bytes_by_dtype == {"F32": 256, name: size}
+
+
+def test_gguf_of_a_type_that_is_not_known_has_parameters_and_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(make_gguf(199))
+    for place in (tmp_path / "model.gguf", tmp_path):
+        found = read_size(place)
+        assert (found.parameters, found.bytes_by_dtype) == (64 + 1024, {})
+
+
+def test_weights_that_are_in_a_folder_twice_count_once(tmp_path: Path) -> None:
+    weights = {"a": torch.zeros(10, 3)}
+    save_file(weights, tmp_path / "model.safetensors")
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    assert read_size(tmp_path) == read_size(tmp_path / "model.safetensors")
+
+
 def test_weights_beside_an_onnx_file_are_counted(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(bytes(10))
     (tmp_path / "model.onnx.data").write_bytes(bytes(1000))
@@ -77,6 +100,14 @@ def test_damaged_files_are_an_error_and_never_more(
             read_size(path)
         except TrainvitalsError as error:
             assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("header", [b'{"a":' + b"[" * 990 + b"]" * 990 + b"}", b"[1]", b'{"a": 1}', b'{"a": []}'])
+def test_a_header_that_is_json_of_something_else_is_an_error(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(TrainvitalsError, match="damaged or not a model"):
+        read_size(path)
 
 
 def test_exported_programs_and_onnx_files_by_data_type_without_loading(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ and nothing is unpickled."""
 from __future__ import annotations
 
 import io
-import json
 import math
 import mmap
 import os
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.plain_json import parse_object
 from trainvitals.protobuf import BYTES, VARINT, find_fields
 from trainvitals.varints import read_varint
 
@@ -58,14 +58,25 @@ _GGUF_TYPES = {
     13: ("Q5_K", 256, 176),
     14: ("Q6_K", 256, 210),
     15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
     20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
     23: ("IQ4_XS", 256, 136),
     24: ("I8", 1, 1),
     25: ("I16", 1, 2),
     26: ("I32", 1, 4),
     27: ("I64", 1, 8),
     28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
     30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
 }
 _GGUF_SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _GGUF_STRING, _GGUF_ARRAY = 8, 9
@@ -83,13 +94,13 @@ def read_size(path: Path) -> ModelSize:
     """The size of a model file, or of all weights in a folder. TrainvitalsError for one that is damaged."""
     try:
         return _read_size(path)
-    except (ValueError, struct.error, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, struct.error, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise TrainvitalsError(f"{path} is damaged or not a model: {error}") from None
 
 
 def _read_size(path: Path) -> ModelSize:
     if path.is_dir():
-        return _add(_read_size(item) for item in sorted(path.iterdir()) if item.suffix in WEIGHTS)
+        return _add(map(_read_size, _list_weights(path)))
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix == ".gguf":
@@ -104,14 +115,27 @@ def _read_size(path: Path) -> ModelSize:
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".pt2")
 
 
-def _add(sizes: Any) -> ModelSize:
+_BY_TORCH = (".bin", ".pt", ".pth")
+
+
+def _list_weights(folder: Path) -> list[Path]:
+    """Without what is there a second time, as Transformers' folders often have it for programs without safetensors."""
+    found = [item for item in sorted(folder.iterdir()) if item.suffix in WEIGHTS]
+    if any(item.suffix == ".safetensors" for item in found):
+        found = [item for item in found if item.suffix not in _BY_TORCH]
+    return found
+
+
+def _add(sizes: Iterable[ModelSize]) -> ModelSize:
     found = list(sizes)
     total: Counter[str] = Counter()
     for size in found:
         total.update(size.bytes_by_dtype)
-    known = bool(found) and all(size.parameters is not None for size in found)
-    parameters = sum(size.parameters for size in found) if known else None
-    return ModelSize(sum(size.disk_bytes for size in found), parameters, dict(total) if known else {})
+    counts = [size.parameters for size in found if size.parameters is not None]
+    is_known = bool(found) and len(counts) == len(found)
+    has_bytes = is_known and all(size.bytes_by_dtype or not size.parameters for size in found)
+    disk = sum(size.disk_bytes for size in found)
+    return ModelSize(disk, sum(counts) if is_known else None, dict(total) if has_bytes else {})
 
 
 def _read_safetensors(path: Path) -> ModelSize:
@@ -119,7 +143,7 @@ def _read_safetensors(path: Path) -> ModelSize:
         (length,) = struct.unpack("<Q", _read(file, 8))
         if length > MOST_HEADER:
             raise ValueError(f"its header claims to have {length:,} bytes")
-        header = json.loads(_read(file, length))
+        header = parse_object(_read(file, length))
     parameters, total = 0, Counter[str]()
     for name, tensor in header.items():
         if name == "__metadata__":
@@ -167,7 +191,7 @@ def _read_exported(path: Path) -> ModelSize:
         name = next((item for item in archive.namelist() if item.endswith(_EXPORTED_WEIGHTS)), None)
         if name is None or archive.getinfo(name).file_size > MOST_HEADER:
             return ModelSize(size)
-        weights = json.loads(archive.read(name))["config"]
+        weights = parse_object(archive.read(name))["config"]
     parameters, total = 0, Counter[str]()
     for weight in weights.values():
         tensor = weight["tensor_meta"]
@@ -252,15 +276,18 @@ def _read_gguf(path: Path) -> ModelSize:
         for _ in range(pairs):
             _skip_text(file)
             _skip_value(file, _number(file, "<I"))
-        parameters, total = 0, Counter[str]()
+        parameters, total, is_known = 0, Counter[str](), True
         for _ in range(tensors):
             _skip_text(file)
             count = math.prod(_number(file, "<Q") for _ in range(_dimensions(file)))
             kind, _ = struct.unpack("<IQ", _read(file, 12))
-            name, elements, size = _GGUF_TYPES.get(kind, (f"type {kind}", 1, 0))
             parameters += count
-            total[name] += count // elements * size
-    return ModelSize(path.stat().st_size, parameters, dict(total))
+            if kind in _GGUF_TYPES:
+                name, elements, size = _GGUF_TYPES[kind]
+                total[name] += count // elements * size
+            else:
+                is_known = False
+    return ModelSize(path.stat().st_size, parameters, dict(total) if is_known else {})
 
 
 def _number(file: BinaryIO, form: str) -> int:
