@@ -20,6 +20,7 @@ from trainvitals.journal.folder import read_run
 from trainvitals.journal.media import list_rows
 from trainvitals.journal.stop_requests import request_stop
 from trainvitals.settings import resolve
+from trainvitals.trackers.intake import wandb_reading
 from trainvitals.trackers.intake.runs import IntakeRuns
 from trainvitals.trackers.run_writing import About
 
@@ -447,6 +448,63 @@ def test_an_id_that_a_client_made_up_is_known_to_the_next_server_too(local: Loca
     assert (found["id"], found["digest"]) == (artifact, "d1")
     unknown = graphql(local, "ClientIDMapping", {"clientID": "nobody"}).json()
     assert unknown["data"]["clientIDMapping"] is None
+
+
+def test_what_is_read_back_in_one_request_is_bounded(local: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    upsert(local, "one")
+    lines = [json.dumps({"_step": step, "_timestamp": 1.7e9 + step, "loss": step}) for step in range(20)]
+    stream(local, "one", {"wandb-history.jsonl": (0, lines)})
+    run = {"entity": "e", "project": "p", "run": "one"}
+
+    def read_page(**steps: int) -> dict[str, Any]:
+        found: dict[str, Any] = graphql(local, "HistoryPage", {**run, **steps}).json()
+        return found
+
+    assert len(read_page()["data"]["project"]["run"]["history"]) == 20
+    monkeypatch.setattr(wandb_reading, "MOST_OF_A_PAGE", 500)
+    assert "smaller page_size" in read_page()["errors"][0]["message"]
+    assert len(read_page(minStep=0, maxStep=5)["data"]["project"]["run"]["history"]) == 5
+    spec = json.dumps({"keys": ["loss"], "samples": 2})
+    for count, is_answered in ((wandb_reading.MOST_SPECS, True), (wandb_reading.MOST_SPECS + 1, False)):
+        answer = graphql(local, "RunSampledHistory", {**run, "specs": [spec] * count}).json()
+        assert (answer["data"] is not None) is is_answered
+
+
+def test_runs_are_looked_through_once_however_many_artifacts_are_listed(
+    local: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upsert(local, "maker")
+    given = {"projectName": "p", "entityName": "e", "runName": "maker", "artifactCollectionName": "dataset"}
+    for digest in ("d1", "d2", "d3"):
+        made = graphql(local, "CreateArtifact", {"input": {**given, "digest": digest}}).json()["data"]
+        files = [{"artifactID": made["createArtifact"]["artifact"]["id"], "name": "a.txt"}]
+        answer = graphql(local, "CreateArtifactFiles", {"artifactFiles": files}).json()["data"]
+        (edge,) = answer["createArtifactFiles"]["files"]["edges"]
+        assert local.client.put(edge["node"]["uploadUrl"], content=b"data").status_code == 200
+    looks: list[str] = []
+    list_keys = IntakeRuns.list_keys
+
+    def list_counted(runs: IntakeRuns, tool: str) -> list[tuple[str, Path]]:
+        looks.append(tool)
+        return list_keys(runs, tool)
+
+    monkeypatch.setattr(IntakeRuns, "list_keys", list_counted)
+    answer = graphql(local, "RunOutputArtifacts", {"entity": "e", "project": "p", "run": "maker"}).json()
+    edges = answer["data"]["project"]["run"]["outputArtifacts"]["edges"]
+    assert {edge["node"]["versionIndex"] for edge in edges} == {0, 1, 2} and looks == ["wandb"]
+
+
+@pytest.mark.parametrize("depth", [101, 300, 900])
+def test_what_is_nested_too_deeply_is_refused_or_counted(depth: int, local: LocalServer) -> None:
+    deep = "[" * depth + "]" * depth
+    upsert(local, "one", config=f'{{"lr": {{"value": {deep}}}}}')
+    body = f'{{"query": "query Run {{ x }}", "operationName": "Run", "variables": {{"x": {deep}}}}}'.encode()
+    assert local.post("/graphql", body).status_code == 400
+    lines = ['{"_step":0,"loss":1}', f'{{"_step":1,"loss":1,"x":{deep}}}', '{"_step":2,"loss":1}']
+    assert stream(local, "one", {"wandb-history.jsonl": (0, lines)}).status_code == 200
+    assert [row["step"] for row in local.run().rows()] == [0, 2]
+    found = graphql(local, "Runs", {"entity": "e", "project": "p", "order": "summary_metrics.loss"}).json()
+    assert found["data"]["project"]["runCount"] == 1
 
 
 @pytest.mark.promise("file names of uploads that lead out of the run folder", "refused")

@@ -5,7 +5,7 @@ Tested in tests/trackers/intake/test_wandb.py."""
 from __future__ import annotations
 
 import base64
-import json
+import functools
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import dump_json, format_time
+from trainvitals.plain_json import parse_object
 from trainvitals.trackers.intake.runs import IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, find_below, list_files, make_place
 from trainvitals.trackers.intake.wandb_references import TOOL, RunReference, as_part, read_texts, refer
@@ -38,6 +39,54 @@ class _Version(NamedTuple):
     @property
     def is_committed(self) -> bool:
         return self.facts.get("state") == "COMMITTED"
+
+
+class _Versions:
+    """What there is, as one request finds it: runs are looked through once, however many artifacts are described."""
+
+    def __init__(self, runs: IntakeRuns, read_facts: Callable[[str], dict[str, Any]]) -> None:
+        self._runs = runs
+        self._read_facts = read_facts
+        self._listed: dict[tuple[str, str, str], list[_Version]] = {}
+
+    @functools.cached_property
+    def _keys(self) -> list[tuple[str, Path]]:
+        return self._runs.list_keys(TOOL)
+
+    def choose(self, owner: RunReference, collection: str, alias: str) -> _Version | None:
+        """The version that an alias stands for: a number, `latest`, or the newest that was given it."""
+        versions = self.all_of(owner, collection)
+        if alias[:1] == "v" and alias[1:].isdecimal() and len(alias) < 9:
+            return versions[int(alias[1:])] if int(alias[1:]) < len(versions) else None
+        return next((item for item in versions if alias in _aliases_of(item, versions)), None)
+
+    def all_of(self, owner: RunReference, collection: str) -> list[_Version]:
+        """All versions of one, the oldest first; the same contents again are no version."""
+        key = (owner.entity, owner.project, collection)
+        if key not in self._listed:
+            self._listed[key] = self._join(owner, collection)
+        return self._listed[key]
+
+    def _join(self, owner: RunReference, collection: str) -> list[_Version]:
+        found: dict[str, _Version] = {}
+        for version in sorted(self._find_all(owner, collection), key=lambda item: str(item.facts.get("created"))):
+            known = found.setdefault(version.identity.rpartition("/")[2], version)
+            if known is not version:
+                given = [*read_texts(known.facts.get("aliases")), *read_texts(version.facts.get("aliases"))]
+                logged = max(str(known.facts.get("logged")), str(version.facts.get("logged")))
+                facts = {**known.facts, "aliases": given, "logged": logged}
+                found[version.identity.rpartition("/")[2]] = known._replace(facts=facts)
+        return list(found.values())
+
+    def _find_all(self, owner: RunReference, collection: str) -> Iterator[_Version]:
+        for key, folder in self._keys:
+            place = find_below(folder, ARTIFACTS, collection) if collection else None
+            if place is None or key.split("/")[:2] != list(owner[:2]):
+                continue
+            for path, is_folder, _ in list_files(place):
+                identity = f"{key}/{ARTIFACTS}/{collection}/{path.name}"
+                if is_folder and (facts := self._read_facts(identity)):
+                    yield _Version(identity, path, facts)
 
 
 class WandbArtifacts:
@@ -159,10 +208,9 @@ class WandbArtifacts:
         folder = self._runs.find_folder(TOOL, reference.key)
         place = find_below(folder, ARTIFACTS, f"{collection}/.{version}.json") if folder is not None else None
         try:
-            found = json.loads(runtime.read_regular(place, MOST_FACTS)) if place is not None else {}
-        except (OSError, ValueError, RecursionError):
+            return parse_object(runtime.read_regular(place, MOST_FACTS)) if place is not None else {}
+        except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
 
     # -- reading one back
 
@@ -177,8 +225,9 @@ class WandbArtifacts:
     def find_named(self, given: Mapping[str, Any], base: str) -> Any:
         """By a name such as `dataset:v0` or `dataset:latest`."""
         owner, (collection, _, alias) = refer(given, run="-"), str(given.get("name") or "").partition(":")
-        version = self._choose(owner, collection, alias or "latest")
-        described = self._describe(version.identity, base) if version is not None else None
+        versions = self._look_up()
+        version = versions.choose(owner, collection, alias or "latest")
+        described = self._describe(version.identity, base, versions) if version is not None else None
         membership = None
         if described is not None:
             membership = {
@@ -197,8 +246,9 @@ class WandbArtifacts:
         if given.get("id"):
             return {"artifact": self._describe(str(given["id"]), base)}
         owner, collection = refer(given, run="-"), str(given.get("collection") or "")
-        version = self._choose(owner, collection, str(given.get("alias") or "latest"))
-        described = self._describe(version.identity, base) if version is not None else None
+        versions = self._look_up()
+        version = versions.choose(owner, collection, str(given.get("alias") or "latest"))
+        described = self._describe(version.identity, base, versions) if version is not None else None
         made = {"__typename": "ArtifactSequence", "name": collection, "artifactMembership": described}
         return {"project": {"artifactCollection": made}}
 
@@ -207,20 +257,22 @@ class WandbArtifacts:
         reference = refer(given, run=given.get("run") or given.get("runName") or "-")
         folder = self._runs.find_folder(TOOL, reference.key)
         names = [path.name for path, is_folder, _ in list_files(folder / ARTIFACTS) if is_folder] if folder else []
+        versions = self._look_up()
         chosen = [
             version
             for name in names
-            for version in self._list(reference, name)
+            for version in versions.all_of(reference, name)
             if version.identity.startswith(f"{reference.key}/")
         ]
-        return _wrap_artifacts(self._describe(version.identity, base) for version in chosen)
+        return _wrap_artifacts(self._describe(version.identity, base, versions) for version in chosen)
 
     def find_used(self, given: Mapping[str, Any], base: str) -> Any:
         reference = refer(given, run=given.get("run") or given.get("runName") or "-")
         folder = self._runs.find_folder(TOOL, reference.key)
         file = run_folder.find_run(folder) if folder is not None else None
         used = read_texts(file.origin.position.get("used")) if file is not None and file.origin is not None else []
-        return _wrap_artifacts(self._describe(identity, base) for identity in used)
+        versions = self._look_up()
+        return _wrap_artifacts(self._describe(identity, base, versions) for identity in used)
 
     def use(self, given: Mapping[str, Any], base: str) -> Any:
         """A run notes that it uses one."""
@@ -240,38 +292,12 @@ class WandbArtifacts:
         found = self.find_named(given, base)["project"]["artifact"]
         return {"project": {"artifact": found, "artifactType": found["artifactType"] if found is not None else None}}
 
-    def _choose(self, owner: RunReference, collection: str, alias: str) -> _Version | None:
-        """The version that an alias stands for: a number, `latest`, or the newest that was given it."""
-        versions = self._list(owner, collection)
-        if alias[:1] == "v" and alias[1:].isdecimal() and len(alias) < 9:
-            return versions[int(alias[1:])] if int(alias[1:]) < len(versions) else None
-        return next((item for item in versions if alias in _aliases_of(item, versions)), None)
+    def _look_up(self) -> _Versions:
+        return _Versions(self._runs, self._read_facts)
 
-    def _list(self, owner: RunReference, collection: str) -> list[_Version]:
-        """All versions of one, the oldest first; the same contents again are no version."""
-        found: dict[str, _Version] = {}
-        for version in sorted(self._find_all(owner, collection), key=lambda item: str(item.facts.get("created"))):
-            known = found.setdefault(version.identity.rpartition("/")[2], version)
-            if known is not version:
-                given = [*read_texts(known.facts.get("aliases")), *read_texts(version.facts.get("aliases"))]
-                logged = max(str(known.facts.get("logged")), str(version.facts.get("logged")))
-                facts = {**known.facts, "aliases": given, "logged": logged}
-                found[version.identity.rpartition("/")[2]] = known._replace(facts=facts)
-        return list(found.values())
-
-    def _find_all(self, owner: RunReference, collection: str) -> Iterator[_Version]:
-        for key, folder in self._runs.list_keys(TOOL):
-            place = find_below(folder, ARTIFACTS, collection) if collection else None
-            if place is None or key.split("/")[:2] != list(owner[:2]):
-                continue
-            for path, is_folder, _ in list_files(place):
-                identity = f"{key}/{ARTIFACTS}/{collection}/{path.name}"
-                if is_folder and (facts := self._read_facts(identity)):
-                    yield _Version(identity, path, facts)
-
-    def _describe(self, identity: str, base: str) -> dict[str, Any] | None:
+    def _describe(self, identity: str, base: str, known: _Versions | None = None) -> dict[str, Any] | None:
         reference, collection, name = _split(identity)
-        versions = self._list(reference, collection)
+        versions = (known or self._look_up()).all_of(reference, collection)
         names = [item.identity.rpartition("/")[2] for item in versions]
         if name not in names:
             return None
@@ -372,9 +398,9 @@ def _aliases_of(version: _Version, versions: list[_Version]) -> list[str]:
 def _read_references(folder: Path) -> dict[str, str]:
     """Files of a version that are elsewhere: where, by name."""
     try:
-        manifest = json.loads(runtime.read_regular(folder / MANIFEST, MOST_MANIFEST))
+        manifest = parse_object(runtime.read_regular(folder / MANIFEST, MOST_MANIFEST))
         entries = manifest["contents"].items()
-    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
     return {name: ref for name, item in entries if isinstance(item, dict) and isinstance(ref := item.get("ref"), str)}
 

@@ -20,6 +20,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import dump_json, format_time, number, parse_time, spell_all
+from trainvitals.plain_json import parse_json
 from trainvitals.trackers.intake.runs import IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, list_files
 from trainvitals.trackers.intake.wandb_filters import find_value, holds
@@ -28,6 +29,10 @@ from trainvitals.trackers.wandb_conventions import FILES, SUMMARY
 
 MOST_PER_PAGE = 1000
 MOST_SAMPLES = 10_000
+MOST_SPECS = 50
+"""Lists of keys in one question: for each the run is read twice."""
+MOST_OF_A_PAGE = 64 << 20
+"""Characters of the rows of a range of steps, which are in memory together."""
 MOST_SCANS = 8
 """Histories that are being read page by page."""
 _OWN = ("timestamp", "step", "rank", "role", "attempt")
@@ -91,6 +96,8 @@ class WandbReading:
         """For each list of keys: rows that have them all."""
         found = self._find(given)
         specs = [_parse(text) for text in read_texts(given.get("specs") or [given.get("spec")])]
+        if len(specs) > MOST_SPECS:
+            raise BadName(f"more than {MOST_SPECS} lists of keys in one request")
         sampled = [] if found is None else [list(_choose(found, spec)) for spec in specs]
         return _within(given, {"sampledHistory": spell_all(sampled)} if found is not None else None)
 
@@ -105,7 +112,8 @@ class WandbReading:
             rows = self._scans.pop((key, first), None)
         if rows is None:
             rows = (row for row in _read_rows(found) if row["_step"] >= first)
-        lines = []
+        lines: list[str] = []
+        size = 0
         for row in rows:
             if row["_step"] >= end:
                 with self._lock:
@@ -114,6 +122,9 @@ class WandbReading:
                         self._scans.pop(next(iter(self._scans)))
                 break
             lines.append(json.dumps(row))
+            size += len(lines[-1])
+            if size > MOST_OF_A_PAGE:
+                raise BadName(f"more than {MOST_OF_A_PAGE >> 20} MB of rows in one page: set a smaller page_size")
         return _within(given, {"history": lines})
 
     def read_exports(self, given: Mapping[str, Any], base: str) -> Any:
@@ -283,8 +294,8 @@ def _list_all(folder: Path) -> list[tuple[str, Path]]:
 def _parse(text: object) -> dict[str, Any]:
     """Raises BadName."""
     try:
-        found = json.loads(text) if isinstance(text, str) and text else {}
-    except (ValueError, RecursionError):
+        found = parse_json(text) if isinstance(text, str) and text else {}
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise BadName("what is asked for is not a JSON object")
