@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,14 +141,41 @@ def test_a_run_that_was_removed_meanwhile_is_a_line_without_a_curve(sweep: Folde
     assert {series["line"] for series in found["series"]} == set(range(1, 12))
 
 
-def test_groups_are_in_the_order_of_their_values_and_what_is_missing_comes_last() -> None:
-    def row(key: str, tags: list[str], **config: Any) -> RowJson:
-        return {"key": key, "name": key, "tags": tags, "config": config, "attempt": 1}  # type: ignore[typeddict-item]
+def row(key: str, tags: list[str], **config: Any) -> RowJson:
+    return {"key": key, "name": key, "tags": tags, "config": config, "attempt": 1}  # type: ignore[typeddict-item]
 
+
+def test_groups_are_in_the_order_of_their_values_and_what_is_missing_comes_last() -> None:
     rows = [row("a", ["x", "y"], width=128), row("b", [], width=64), row("c", ["y"])]
-    keys = lambda found: [(title, [item["key"] for item in members]) for title, members in found]  # noqa: E731
+    keys = lambda found: [(group.title, [item["key"] for item in group.rows]) for group in found]  # noqa: E731
     assert keys(group_rows(rows, "config.width")) == [("64", ["b"]), ("128", ["a"]), ("none", ["c"])]
     assert keys(group_rows(rows, "tags")) == [("x", ["a"]), ("y", ["a", "c"]), ("none", ["b"])]
     assert keys(group_rows(rows, "attempt")) == [("1", ["a", "b", "c"])]
     bare = [row("a", []), row("b", [])]
     assert keys(group_rows(bare, "experiment")) == [("a", ["a"]), ("b", ["b"])], "nothing says that they are the same"
+
+
+def test_experiments_that_differ_beyond_the_first_keys_are_told_apart() -> None:
+    grid = itertools.product((1, 2), repeat=6)
+    configs = [dict(zip("abcdef", values, strict=True)) for values in grid]
+    rows = [row(f"{at}-{seed}", [], seed=seed, **config) for at, config in enumerate(configs) for seed in (0, 1)]
+    groups = group_rows(rows, "experiment")
+    assert len(groups) == 64 and {len(group.rows) for group in groups} == {2}
+    assert len({group.title for group in groups}) == len({group.id for group in groups}) == 64
+    assert groups[0].title == "a=1, b=1, c=1, d=1, e=1, f=1"
+    known = {group.rows[0]["key"]: group.id for group in groups}
+    fewer = group_rows(rows[:6], "experiment")
+    assert [group.title for group in fewer] == ["e=1, f=1", "e=1, f=2", "e=2, f=1"]
+    assert [group.id for group in fewer] == [known[group.rows[0]["key"]] for group in fewer]
+
+
+def test_a_title_of_an_experiment_has_no_key_that_tells_it_from_nothing() -> None:
+    rows = [row(str(at), [], a=at, b=at, c=at, d=at, e=at, f=0) for at in range(3)]
+    assert [group.title for group in group_rows(rows, "experiment")] == [
+        f"a={at}, b={at}, c={at}, d={at}, …" for at in range(3)
+    ]
+    rows += [row("other", [], a=0, b=0, c=0, d=0, e=0, f=1)]
+    assert [group.title for group in group_rows(rows, "experiment")][:2] == [
+        "a=0, b=0, c=0, d=0, f=0, …",
+        "a=0, b=0, c=0, d=0, f=1, …",
+    ]

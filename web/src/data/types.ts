@@ -603,6 +603,8 @@ export interface LeveledMetric {
 
 // A run, or a group of runs, as one line of every chart.
 export interface Line {
+  // The same one when other runs come and go
+  id: string;
   title: string;
   // Keys of its runs
   runs: string[];

@@ -26,11 +26,7 @@ const MOST_GROUPINGS = 60;
 const MOST_AXES = 60;
 const AGAIN_MS = 5000;
 const POINTS = 500; // of each line; a zoom asks for those of its range
-
-// A line is the same one after a reload, and when others come and go.
-interface Known extends Line {
-  id: string;
-}
+const NONE: Line[] = [];
 
 export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[] }) {
   const route = usePageRoute();
@@ -66,7 +62,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
 
   const group = answer?.group ?? "";
   const smoothing = smoothingOf(route);
-  const lines = useMemo((): Known[] => (answer?.lines ?? []).map((line) => ({ ...line, id: group ? line.title : line.runs[0] })), [answer]);
+  const lines = answer?.lines ?? NONE;
   const ids = lines.map((line) => line.id);
   const [shown, pinned, painted] = [shownLines(route, ids), pinnedLines(route), paintedLines(route)];
   const look = JSON.stringify([[...shown], [...pinned], [...painted], dark.value, smoothing]);
@@ -141,7 +137,7 @@ function colorOf(id: string, at: number, painted: ReadonlyMap<string, number>): 
 }
 
 // The legend of all charts at once.
-function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Known[]; shown: ReadonlySet<string>; pinned: ReadonlySet<string>; painted: ReadonlyMap<string, number>; grouped: boolean; pointed: Signal<string | null> }) {
+function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Line[]; shown: ReadonlySet<string>; pinned: ReadonlySet<string>; painted: ReadonlyMap<string, number>; grouped: boolean; pointed: Signal<string | null> }) {
   const route = usePageRoute();
   const [text, setText] = useState("");
   const ids = lines.map((line) => line.id);

@@ -6,15 +6,16 @@ metric reads nothing again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,7 @@ ROW_FIELDS = ("project", "status", "host", "attempt", "kind")
 GROUPINGS = (EXPERIMENT, "tags", *ROW_FIELDS)
 """Beside `config.KEY`."""
 TITLE_KEYS = 4
+"""Of an experiment, unless others have the same values there."""
 
 Range = tuple[float | None, float | None]
 EVERYTHING: Range = (None, None)
@@ -127,7 +129,7 @@ def describe_curves(
     wanted = list(names) or _usual_names(chosen)
     if group == AUTO:
         group = EXPERIMENT if _are_seeds(chosen) else ""
-    lines = group_rows(chosen, group) if group else [(row["name"], [row]) for row in chosen]
+    lines = group_rows(chosen, group) if group else [Group(row["key"], row["name"], [row]) for row in chosen]
     # What the user may add next, as far as it leaves room for other runs.
     more = MEMORY_BYTES // 2 // CURVE_BYTES // max(len(chosen), 1)
 
@@ -140,9 +142,9 @@ def describe_curves(
     with ThreadPoolExecutor(READERS, thread_name_prefix="curves") as pool:
         found = dict(zip((row["key"] for row in chosen), pool.map(read, chosen), strict=True))
     series: list[CurveJson] = []
-    for place, (_, members) in enumerate(lines):
+    for place, line in enumerate(lines):
         for name in wanted:
-            curves = [item for row in members for item in found[row["key"]] if item.name == name and len(item.x)]
+            curves = [item for row in line.rows for item in found[row["key"]] if item.name == name and len(item.x)]
             if curves:
                 packed = (
                     _pack_group(name, curves, axis, points, band)
@@ -150,7 +152,9 @@ def describe_curves(
                     else pack_series(_thin(curves[0], points), axis)
                 )
                 series.append({"line": place, **packed})  # type: ignore[typeddict-item]
-    described: list[LineJson] = [{"title": title, "runs": [row["key"] for row in members]} for title, members in lines]
+    described: list[LineJson] = [
+        {"id": line.id, "title": line.title, "runs": [row["key"] for row in line.rows]} for line in lines
+    ]
     return {
         "total": len(rows),
         "left_out": len(rows) - len(chosen),
@@ -229,16 +233,29 @@ def _are_seeds(rows: Sequence[RowJson]) -> bool:
     return bool(several) and 2 * sum(map(len, several)) >= len(rows)
 
 
-def group_rows(rows: Sequence[RowJson], by: str) -> list[tuple[str, list[RowJson]]]:
-    """Title and runs of each group, in the order of the titles, numbers by their value. `by` is `config.KEY` or one of
-    `GROUPINGS`. A run with several tags is in several groups; one without the value is in the group `none`."""
+class Group(NamedTuple):
+    """Runs that are one line of every chart."""
+
+    id: str
+    """The same one after a reload, and when other runs come and go."""
+    title: str
+    rows: list[RowJson]
+
+
+def group_rows(rows: Sequence[RowJson], by: str) -> list[Group]:
+    """In the order of the titles, numbers by their value. `by` is `config.KEY` or one of `GROUPINGS`. A run with
+    several tags is in several groups; one without the value is in the group `none`."""
     if by == EXPERIMENT:
         return _group_experiments(rows)
     groups: dict[str, list[RowJson]] = {}
     for row in rows:
         for title in _titles(row, by):
             groups.setdefault(title, []).append(row)
-    return sorted(groups.items(), key=lambda item: _natural(item[0]))
+    return _in_order(Group(title, title, members) for title, members in groups.items())
+
+
+def _in_order(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: _natural(group.title))
 
 
 def _titles(row: RowJson, by: str) -> list[str]:
@@ -248,22 +265,54 @@ def _titles(row: RowJson, by: str) -> list[str]:
     return ["none" if value is None or value == "" else _to_text(value)]
 
 
-def _group_experiments(rows: Sequence[RowJson]) -> list[tuple[str, list[RowJson]]]:
+def _group_experiments(rows: Sequence[RowJson]) -> list[Group]:
     """Runs of one configuration, whatever their seed. Without a configuration nothing says that two are the same."""
     configs: dict[str, tuple[dict[str, Any], list[RowJson]]] = {}
     for row in rows:
         rest = without_seed(row["config"])
         same = json.dumps(rest, sort_keys=True, default=str) if rest else row["key"]
         configs.setdefault(same, (rest, []))[1].append(row)
-    texts = [{key: _to_text(value) for key, value in rest.items()} for rest, _ in configs.values()]
-    keys = {key: {text.get(key) for text in texts} for text in texts for key in text}
-    differing = [key for key, values in keys.items() if len(values) > 1]
+    titles = _name_experiments([{key: _to_text(value) for key, value in rest.items()} for rest, _ in configs.values()])
+    return _in_order(
+        Group(hashlib.blake2b(same.encode(), digest_size=8).hexdigest(), title or members[0]["name"], members)
+        for (same, (_, members)), title in zip(configs.items(), titles, strict=True)
+    )
+
+
+def _name_experiments(texts: Sequence[Mapping[str, str]]) -> list[str]:
+    """What differs, the first `TITLE_KEYS` of it; for those that are alike there, what tells them apart as well. Empty
+    for one that has nothing of it."""
+    values = {key: {text.get(key) for text in texts} for text in texts for key in text}
+    differing = [key for key, found in values.items() if len(found) > 1]
+    shown = [[key for key in differing if key in text][:TITLE_KEYS] for text in texts]
+    alike: dict[str, list[int]] = {}
+    for place, text in enumerate(texts):
+        alike.setdefault(_draw(text, shown[place]), []).append(place)
+    for places in alike.values():
+        more = _distinguish([texts[place] for place in places], differing)
+        for place in places:
+            shown[place] += [key for key in more if key in texts[place]]
     found = []
-    for text, (rest, members) in zip(texts, configs.values(), strict=True):
-        said = [f"{key}={text[key]}" for key in differing if key in text]
-        more = ", …" if len(said) > TITLE_KEYS else ""
-        found.append((", ".join(said[:TITLE_KEYS]) + more if rest and said else members[0]["name"], members))
-    return sorted(found, key=lambda item: _natural(item[0]))
+    for text, keys in zip(texts, shown, strict=True):
+        is_cut = keys and any(key in text and key not in keys for key in differing)
+        found.append(_draw(text, keys) + (", …" if is_cut else ""))
+    return found
+
+
+def _draw(text: Mapping[str, str], keys: Sequence[str]) -> str:
+    return ", ".join(f"{key}={text[key]}" for key in keys)
+
+
+def _distinguish(texts: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
+    """Those of the keys that tell these texts apart, none that adds nothing to those before it."""
+    found: list[str] = []
+    kinds = 1
+    for key in keys:
+        with_it = len({tuple(map(text.get, [*found, key])) for text in texts})
+        if with_it > kinds:
+            found.append(key)
+            kinds = with_it
+    return found
 
 
 def _to_text(value: Any) -> str:

@@ -674,6 +674,7 @@ class ComparisonJson(TypedDict):
 class LineJson(TypedDict):
     """A run, or a group of runs, as one line of every chart."""
 
+    id: Annotated[str, "The same one when other runs come and go"]
     title: str
     runs: Annotated[list[str], "Keys of its runs"]
 
