@@ -33,6 +33,16 @@ def test_a_worse_loss_is_told_with_confidence_and_the_best_is_marked(machine: An
     assert metric.index("*") < metric.index("1.", metric.index("*")), "the star is with the first run"
 
 
+def test_a_run_that_diverged_has_not_the_best_loss(machine: Any, make_run: MakeRun) -> None:
+    make_run("steady", rows=rows(1.0, 1))
+    make_run("diverged", rows=[*rows(0.5, 2)[:-1], {"step": 499, "loss": "NaN", "score": 0.5}])
+    found = json.loads(machine.run("compare", "steady", "diverged", "--json").stdout)
+    (loss,) = [row for row in found["metrics"] if row["name"] == "loss"]
+    assert loss["values"][1]["low"] < loss["values"][0]["low"] and loss["best"] == 0
+    (line,) = [line for line in machine.run("compare", "steady", "diverged").stdout.splitlines() if "NaN (best" in line]
+    assert line.index("*") < line.index("NaN")
+
+
 @pytest.mark.usefixtures("two_runs")
 def test_only_what_differs_in_the_configuration_is_shown(machine: Any) -> None:
     table = machine.run("compare", "good", "bad").stdout.partition("configuration differences")[2]

@@ -146,7 +146,7 @@ export interface ComparedMetric {
   name: string;
   better: "lower" | "higher" | null;
   values: (ComparedValue | null)[];
-  // Which run has the best value
+  // Which run has the best value, of those whose last one is finite
   best: number | null;
 }
 

@@ -3,6 +3,7 @@ Tested in tests/views/cli/test_compare.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from trainvitals import catalog
@@ -103,7 +104,9 @@ def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) ->
     ]
     best = None
     if direction is not None:
-        extremes = [(item.low if direction == "lower" else item.high) if item is not None else None for item in items]
+        # A run that ended NaN or infinite came to nothing, however good it was before.
+        ended = [item if item is not None and math.isfinite(float(item.last)) else None for item in items]
+        extremes = [(item.low if direction == "lower" else item.high) if item is not None else None for item in ended]
         known = [(value, at) for at, value in enumerate(extremes) if value is not None]
         if len({value for value, _ in known}) > 1 or len(known) == 1:  # equal values have no best
             best = (min(known) if direction == "lower" else max(known))[1]

@@ -647,7 +647,7 @@ class ComparedValueJson(TypedDict):
 
 class ComparedMetricJson(NamedMetricJson):
     values: list[ComparedValueJson | None]
-    best: Annotated[int | None, "Which run has the best value"]
+    best: Annotated[int | None, "Which run has the best value, of those whose last one is finite"]
 
 
 class OfRunJson(TypedDict):
