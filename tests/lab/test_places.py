@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainvitals.errors import SettingError
-from trainvitals.lab.places import Place, parse_place, parse_places
+from trainvitals.lab.places import Place, machine_of, parse_place, parse_places
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,9 @@ def test_each_machine_is_there_once_and_has_a_name_of_its_own() -> None:
         ("gpu1-2", "/a"),
         ("gpu1-3", "/b"),
     ]
+
+
+def test_a_run_is_of_the_machine_with_the_longest_name_that_fits() -> None:
+    names = ["gpu1", "gpu1:8080", "gpu2"]
+    keys = ["gpu1:a", "gpu1:8080:a", "gpu2:8080:a", "gpu10:a", "a"]
+    assert [machine_of(key, names) for key in keys] == ["gpu1", "gpu1:8080", "gpu2", "", ""]

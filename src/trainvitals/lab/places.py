@@ -95,3 +95,8 @@ def parse_places(texts: Iterable[str]) -> tuple[Place, ...]:
     if len(found) > MOST_MACHINES:
         raise SettingError(f"{len(found)} machines are more than {MOST_MACHINES}")
     return tuple(found.values())
+
+
+def machine_of(key: str, names: Iterable[str]) -> str:
+    """Whose run that is, of these machines; empty if it is of none. A name may begin with another, and have a colon."""
+    return max((name for name in names if key.startswith(f"{name}:")), key=len, default="")

@@ -23,7 +23,7 @@ from trainvitals.journal.run_info import RunInfo
 from trainvitals.lab.channels import Channel, open_channel
 from trainvitals.lab.far import FarSide, ReadHardware
 from trainvitals.lab.machines import SOON, Entry, Machine, MachineState
-from trainvitals.lab.places import Place
+from trainvitals.lab.places import Place, machine_of
 
 FIRST_SECONDS = 30.0
 """For which a view waits for all machines to be known."""
@@ -104,9 +104,9 @@ class MachineRuns:
         keys = self.list_keys()
         if reference in self._seen:
             return reference
-        machine = next((item.name for item in self.machines if reference.startswith(f"{item.name}:")), None)
+        machine = machine_of(reference, (item.name for item in self.machines))
         text = reference
-        if machine is not None:
+        if machine:
             text = reference.removeprefix(f"{machine}:")
             keys = [key for key in keys if any(seen.machine.name == machine for seen in self._seen[key])]
         answering = self.answering

@@ -92,7 +92,8 @@ def test_a_server_shows_the_runs_and_machines_of_others(
         read(HttpChannel(near.base.rstrip("/"), ""), "hello")
     assert ask_server("delete", f"{api}/runs/{name}:{keys[0]}").status_code == 403
 
-    page = open_tab().page
+    tab = open_tab()
+    page = tab.page
     page.goto(f"{near.base}#/machines")
     page.get_by_role("heading", name="Machines").wait_for()
     page.get_by_role("heading", name=name, exact=True).wait_for()
@@ -101,6 +102,17 @@ def test_a_server_shows_the_runs_and_machines_of_others(
     page.get_by_role("status").filter(has_text="127.0.0.1:1 is down").wait_for()
     page.locator("tbody tr").filter(has_text=name).first.wait_for()
     assert page.locator("tbody tr").filter(has_text="elsewhere").count() == 0, "of the other machine"
+    for question, names in (("runs", "runs"), ("curves", "lines"), ("sweep", "runs")):
+        found = ask_server("get", f"{api}/{question}", params={"machine": name}).json()
+        assert len(found[names]) == len(keys) and name in str(found) and "local:" not in str(found[names]), question
+    page.get_by_role("button", name="Charts").click()
+    page.locator(".lines li").nth(len(keys) - 1).wait_for()
+    assert page.locator(".lines li").filter(has_text="elsewhere").count() == 0
+    page.get_by_role("button", name="Sweep").click()
+    page.locator(".sweep-halves").wait_for()
+    asked = [httpx.URL(url).params.get("machine") for url in tab.requests if "/sweep?" in url]
+    assert set(asked) == {name}
+    page.get_by_role("button", name="Table").click()
     page.get_by_role("link", name="baseline", exact=True).click()
     page.locator(".chart canvas").first.wait_for()
 

@@ -47,6 +47,7 @@ export interface Edit {
 
 export interface CurvesQuery {
   q?: string;
+  machine?: string;
   project?: string;
   status?: string;
   names: string[];
@@ -60,6 +61,7 @@ export interface CurvesQuery {
 
 export interface SweepQuery {
   q?: string;
+  machine?: string;
   project?: string;
   status?: string;
   name?: string;

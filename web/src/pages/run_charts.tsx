@@ -30,7 +30,7 @@ const NONE: Line[] = [];
 
 export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[] }) {
   const route = usePageRoute();
-  const [q, project, status] = [first(route, "q"), first(route, "project"), first(route, "status")];
+  const [q, machine, project, status] = ["q", "machine", "project", "status"].map((id) => first(route, id));
   const axis = first(route, "x") ?? "step";
   // Seeds of an experiment are one line unless the user wants otherwise.
   const by = first(route, "by") ?? "auto";
@@ -45,14 +45,14 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
   const live = rows.filter((row) => row.live).length;
   useEffect(() => {
     let current = true;
-    source.value!.curves({ q, project, status, names, x: axis, start: zoomed?.start, end: zoomed?.end, points, group: by === EACH_RUN ? undefined : by, band }).then(
+    source.value!.curves({ q, machine, project, status, names, x: axis, start: zoomed?.start, end: zoomed?.end, points, group: by === EACH_RUN ? undefined : by, band }).then(
       (found) => current && (setAnswer(found), setError(null)),
       (problem) => current && setError(problem),
     );
     return () => {
       current = false;
     };
-  }, [q, project, status, axis, by, band, names.join("\n"), points, zoomed?.start, zoomed?.end, round, rows.length, live]);
+  }, [q, machine, project, status, axis, by, band, names.join("\n"), points, zoomed?.start, zoomed?.end, round, rows.length, live]);
   const anyLive = live > 0;
   useEffect(() => {
     if (!anyLive) return;

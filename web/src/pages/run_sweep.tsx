@@ -18,21 +18,21 @@ const MOST_AXES = 8;
 
 export function RunSweep({ rows }: { rows: Row[] }) {
   const route = usePageRoute();
-  const [q, project, status, name] = ["q", "project", "status", "of"].map((id) => first(route, id));
+  const [q, machine, project, status, name] = ["q", "machine", "project", "status", "of"].map((id) => first(route, id));
   const take = first(route, "take") ?? "last";
   const [answer, setAnswer] = useState<Sweep | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const pointed = useSignal<string | null>(null);
   useEffect(() => {
     let current = true;
-    source.value!.sweep({ q, project, status, name, take }).then(
+    source.value!.sweep({ q, machine, project, status, name, take }).then(
       (found) => current && (setAnswer(found), setError(null)),
       (problem) => current && setError(problem),
     );
     return () => {
       current = false;
     };
-  }, [q, project, status, name, take, rows]);
+  }, [q, machine, project, status, name, take, rows]);
   const brushTexts = route.query.get("brush") ?? [];
   const wanted = route.query.get("axes") ?? [];
   const [acrossId, upId] = [first(route, "across"), first(route, "up")];

@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def _print_list(arguments: argparse.Namespace) -> int:
         print_line(f"no runs in {runs.place if machines is None else ', '.join(machines.answering)}")
         print_below("start one: trainvitals run -- python train.py")
         return 0
-    print(_draw_list(found, with_hosts=machines is not None))
+    print(_draw_list(found, [machine.name for machine in machines.machines] if machines is not None else []))
     if left_out:
         print_line(f"{left_out:,} older runs not shown: use --limit N")
     return 0
@@ -145,7 +146,10 @@ def _as_json(row: RowJson, runs: Runs) -> dict[str, Any]:
     return {key: plain[key] for key in _JSON_KEYS}
 
 
-def _draw_list(found: list[RowJson], *, with_hosts: bool = False) -> str:
+def _draw_list(found: list[RowJson], machines: Sequence[str] = ()) -> str:
+    """`machines` are those of `--host`."""
+    if machines:
+        from trainvitals.lab.places import machine_of
     # The one that most of them logged: a list has room for one.
     metric = next(iter(order_metrics(row["summary"] for row in found)), None)
     rows = [
@@ -159,13 +163,13 @@ def _draw_list(found: list[RowJson], *, with_hosts: bool = False) -> str:
             quantities.format_duration(row["seconds"]),
             quantities.format_clock(parse_time(row["started"])),
             one_line(row["project"]),
-            *((one_line(row["key"].partition(":")[0]),) if with_hosts else ()),
+            *((one_line(machine_of(row["key"], machines)),) if machines else ()),
             Cell(_remark(row), "dim"),
         )
         for row in found
     ]
     titles = (shorten(one_line(metric), 20),) if metric is not None else ()
-    hosts = ("machine",) if with_hosts else ()
+    hosts = ("machine",) if machines else ()
     header = ("name", "run id", "status", "problems", "last step", *titles, "time", "started", "project", *hosts, "")
     end = len(header) - 1
     return draw_table(

@@ -15,6 +15,7 @@ from typing import Literal
 from trainvitals.analysis.gpu_days import DAY, IDLE_PERCENT, GpuDay, date_of
 from trainvitals.journal.documents.rows import SEVERITIES
 from trainvitals.journal.encoding import parse_time
+from trainvitals.lab.places import machine_of
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.fleet_runs import FleetRun, HostPart
 from trainvitals.views.data.machines import MachineNow
@@ -158,9 +159,9 @@ class NodeNames:
     def find(self, host: str, run: FleetRun | None = None) -> str:
         """`run` is one that was there: if its machine calls itself so, it is that one."""
         if run is not None:
-            found = [name for name in self._hosts if run.key.startswith(f"{name}:") and self._hosts[name] == host]
-            if found:
-                return max(found, key=len)
+            name = machine_of(run.key, self._hosts)
+            if name and self._hosts[name] == host:
+                return name
         return self._names.get(host, host)
 
 

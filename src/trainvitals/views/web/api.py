@@ -26,6 +26,7 @@ from trainvitals.journal.documents.view import OwnPanel, ViewFile
 from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
+from trainvitals.lab.places import machine_of
 from trainvitals.lab.runs import MachineRuns
 from trainvitals.prices import NO_PRICES, Prices
 from trainvitals.views.data import comparison, curves, dashboard, export, media, run_details, sweep
@@ -141,6 +142,11 @@ class Web:
         return read_machines(self.machines) if self.machines is not None else []
 
     @property
+    def machine_names(self) -> list[str]:
+        """Of those of `--host`."""
+        return [machine.name for machine in self.machines.machines] if self.machines is not None else []
+
+    @property
     def idle_percent(self) -> float:
         return self.conditions.thresholds["gpu_idle_percent"]
 
@@ -169,7 +175,7 @@ def about(web: Web, values: Values) -> AboutJson:
         "root": web.runs.place,
         "allow_edit": web.editable is not None,
         "runs": len(web.runs.keys()),
-        "machines": [machine.name for machine in web.machines.machines] if web.machines is not None else [],
+        "machines": web.machine_names,
     }
 
 
@@ -179,11 +185,11 @@ def list_panels(web: Web, values: Values) -> PanelsJson:
 
 def list_runs(web: Web, values: Values) -> RunsJson:
     if values["since"] is not None:
-        if any(values[name] for name in ("project", "status", "q", "sort", "offset")):
+        if any(values[name] for name in ("machine", "project", "status", "q", "sort", "offset")):
             raise BadRequest("'since' is for the list of all runs", hint="leave out the other parameters")
         return _list_changes(web, values)
     listing = web.runs.listing()
-    rows = _search(listing.rows, values)
+    rows = _search(web, listing.rows, values)
     if values["sort"]:
         rows = sort_rows(rows, values["sort"])
     shown = rows[values["offset"] : values["offset"] + values["limit"]]
@@ -215,8 +221,11 @@ def _projects(listing: Listing) -> list[str]:
     return sorted({row["project"] for row in listing.rows})
 
 
-def _search(rows: list[RowJson], values: Values) -> list[RowJson]:
-    """Those of a project and status that the search finds."""
+def _search(web: Web, rows: list[RowJson], values: Values) -> list[RowJson]:
+    """Those of a machine, project and status that the search finds."""
+    if values["machine"]:
+        names = web.machine_names
+        rows = [row for row in rows if machine_of(row["key"], names) == values["machine"]]
     if values["project"]:
         rows = [row for row in rows if row["project"] == values["project"]]
     if values["status"]:
@@ -496,7 +505,7 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
             hint=f"one of {', '.join(curves.GROUPINGS)}, or config.KEY",
         )
     return curves.describe_curves(
-        _search(web.runs.listing().rows, values),
+        _search(web, web.runs.listing().rows, values),
         web.runs.open,
         web.curves,
         names=values["name"],
@@ -510,7 +519,10 @@ def show_curves(web: Web, values: Values) -> CurvesJson:
 
 def show_sweep(web: Web, values: Values) -> SweepJson:
     return sweep.describe_sweep(
-        _search(web.runs.listing().rows, values), web.runs.statuses, metric=values["name"] or "", take=values["take"]
+        _search(web, web.runs.listing().rows, values),
+        web.runs.statuses,
+        metric=values["name"] or "",
+        take=values["take"],
     )
 
 
@@ -623,6 +635,7 @@ def openapi(web: Web, values: Values) -> Plain:
 # -- the table
 
 RUN = Parameter("run", "Key of the run, from /runs, or `latest`", place="path", most=300)
+MACHINE = Parameter("machine", "Only runs of this machine of `--host`")
 PROJECT = Parameter("project", "Only runs of this project")
 IN_PROJECT = Parameter("project", "Name of the project", place="path", most=300)
 STATUS = Parameter("status", "Only runs with this status", most=40)
@@ -675,6 +688,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "All runs, newest first",
         list_runs,
         (
+            MACHINE,
             PROJECT,
             STATUS,
             SEARCH,
@@ -830,6 +844,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Curves of all runs that a search finds, each by itself or as groups with mean and band",
         show_curves,
         (
+            MACHINE,
             PROJECT,
             STATUS,
             SEARCH,
@@ -858,6 +873,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "What the runs that a search finds came to in one metric, the best, and which parameter matters",
         show_sweep,
         (
+            MACHINE,
             PROJECT,
             STATUS,
             SEARCH,

@@ -16,6 +16,7 @@ from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant, gpu_title
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.lab.places import machine_of
 from trainvitals.views.data.participants import format_rank
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
 from trainvitals.views.data.run_rows import ListedRun
@@ -442,9 +443,11 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             return "this machine, live"
         return row.info.name + (" (simulated)" if row.info.simulated else "")
 
+    names = [machine.state.name for machine in snapshot.machines]
+
     def host(row: ListedRun) -> str:
         """The machine, under the name that the user gave it."""
-        return row.key.rpartition(":")[0] if snapshot.machines else row.host
+        return machine_of(row.key, names) if names else row.host
 
     def column(
         title: str, size: int, importance: int, text: Callable[[ListedRun], str], style: Style, **more: Any
