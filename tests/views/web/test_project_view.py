@@ -213,10 +213,15 @@ def test_two_people_edit_at_once_and_both_are_kept(serve: Callable[..., Server],
     assert [panel["title"] for panel in kept(place)["panels"]] == ["Again", "Theirs"]
 
 
-def test_columns_of_a_project_are_kept_with_it(serve: Callable[..., Server], open_tab: Open, place: Path) -> None:
-    make_run(place, "two", steps=3, project="other")
+@pytest.mark.parametrize("is_alone", [False, True], ids=["chosen", "the only one"])
+def test_columns_of_a_project_are_kept_with_it(
+    serve: Callable[..., Server], open_tab: Open, place: Path, is_alone: bool
+) -> None:
+    if not is_alone:
+        make_run(place, "two", steps=3, project="other")
+    address = "#/runs" if is_alone else "#/runs?project=p"
     server, tab = serve(place, "--allow-edit"), open_tab()
-    tab.page.goto(f"{server.base}#/runs?project=p")
+    tab.page.goto(f"{server.base}{address}")
     tab.wait(f"{HEADS}.includes('loss') && !{HEADS}.includes('lr')")
     tab.page.get_by_text("columns", exact=True).click()
     tab.page.locator(".menu-name", has_text="lr").click()
@@ -224,7 +229,7 @@ def test_columns_of_a_project_are_kept_with_it(serve: Callable[..., Server], ope
     assert "summary.loss" in kept(place)["columns"]
     tab.wait("location.hash.includes('column=config.lr')")
     other = open_tab()
-    other.page.goto(f"{server.base}#/runs?project=p")
+    other.page.goto(f"{server.base}{address}")
     other.wait(f"{HEADS}.includes('lr')")
 
 

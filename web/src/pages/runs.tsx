@@ -39,9 +39,10 @@ export function Runs() {
   const machines = about.value?.machines ?? [];
   const sort = first(route, "sort") ?? "-started";
   const chosen = useSignal<ReadonlySet<string>>(new Set());
-  // Each project has its own, and all of them together have theirs, in this browser.
+  // Each project has its own, kept with it; several together have theirs, in this browser.
   const columns = useSignal<ColumnId[] | null>(parseColumns(remembered("columns")));
-  const kept = project ? (keptView(project)?.view.columns ?? null) : columns.value;
+  const keptIn = project || (answer?.projects.length === 1 ? answer.projects[0] : "");
+  const kept = keptIn ? (keptView(keptIn)?.view.columns ?? null) : columns.value;
   const wanted = route.query.get("column") ?? kept;
   const [groupLimit, setGroupLimit] = useState(MOST_GROUPS);
   const [doomed, setDoomed] = useState<Row[]>([]);
@@ -61,8 +62,8 @@ export function Runs() {
   const groups = useMemo(() => groupRows(rows, group), [rows, group]);
   const chooseColumns = (ids: ColumnId[] | null) => {
     setQuery({ column: ids ?? undefined }, true);
-    if (project) {
-      void changeView(project, (view) => ({ ...view, columns: ids }));
+    if (keptIn) {
+      void changeView(keptIn, (view) => ({ ...view, columns: ids }));
       return;
     }
     columns.value = ids;
