@@ -89,6 +89,18 @@ def test_seeds_of_an_experiment_are_one_line_with_a_band(sweep_server: Server, o
     tab.wait(f"{LINES}.join() === 'adam,lion,sgd'")
 
 
+def test_of_few_lines_no_two_look_alike(sweep_server: Server, open_tab: Open) -> None:
+    tab = open_tab(width=1440)
+    swatches = "[...document.querySelectorAll('.lines .paint')].map(one => one.style.background)"
+    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=experiment&metric=train/loss")
+    tab.wait(f"{LINES}.length === 10")
+    looks = tab.page.evaluate(swatches)
+    assert len(set(looks)) == 10 and [look.startswith("repeating") for look in looks] == [False] * 8 + [True] * 2
+    tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=run&metric=train/loss")
+    tab.wait(f"{LINES}.length === 40")
+    assert len(set(tab.page.evaluate(swatches))) == 8, "dashes of 40 lines would tell nothing apart"
+
+
 def test_keys_go_from_line_to_line_and_the_tooltip_has_the_logged_value(sweep_server: Server, open_tab: Open) -> None:
     tab = open_tab(width=1440)
     tab.page.goto(f"{sweep_server.base}#/runs?view=charts&by=run&metric=train/loss")

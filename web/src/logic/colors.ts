@@ -3,9 +3,22 @@ export const DARK = ["#56b4e9", "#e69f00", "#2fc59b", "#f0e442", "#e07bb5", "#f2
 export const LIGHT = ["#0072b2", "#c46a00", "#00805c", "#8a7a00", "#b0508a", "#c43c1a", "#4a57c9", "#555555"];
 const DASHES: number[][] = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
 
-export function lineStyle(at: number, dark: boolean): { stroke: string; dash: number[] } {
+export interface LineStyle {
+  stroke: string;
+  dash: number[];
+}
+
+export function lineStyle(at: number, dark: boolean): LineStyle {
   const palette = dark ? DARK : LIGHT;
   return { stroke: palette[at % palette.length], dash: DASHES[Math.floor(at / palette.length) % DASHES.length] };
+}
+
+// A CSS background that shows a line's colour and dashes.
+export function swatch({ stroke, dash }: LineStyle): string {
+  if (!dash.length) return stroke;
+  let end = 0;
+  const stops = dash.map((length, at) => `${at % 2 ? "transparent" : stroke} ${end}px ${(end += length)}px`);
+  return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
 }
 
 // Viridis-like, dark to bright, equal steps to every kind of eye; for heat maps.

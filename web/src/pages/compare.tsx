@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { refreshRuns, runs, setQuery, source, usePageRoute } from "../data/page.ts";
 import { dark, zoom } from "../data/store.ts";
 import type { Comparison, Series, Value } from "../data/types.ts";
-import { lineStyle } from "../logic/colors.ts";
+import { lineStyle, swatch } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { sortBy } from "../logic/table.ts";
@@ -148,7 +148,7 @@ function Matrix({ answer, titles, keys }: { answer: Comparison; titles: string[]
               {
                 show: (
                   <>
-                    <i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)} title={row.id}>{titles[at]}</Link>
+                    <i class="swatch" style={{ background: swatch(lineStyle(at, dark.value)) }} /><Link to={runRoute(row.key)} title={row.id}>{titles[at]}</Link>
                     {at === 0 && <span class="badge">baseline</span>}
                     {group.length > 1 && <span class="badge" title="These runs differ only in their seed and are compared as a group.">{at === group[0] ? `${group.length} seeds` : `seed of ${titles[group[0]]}`}</span>}
                     {row.simulated && <span class="badge warning">simulated GPUs</span>}

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { setQuery, source, usePageRoute } from "../data/page.ts";
 import { dark, go, zoom } from "../data/store.ts";
 import type { Curve, Curves, Line, Row } from "../data/types.ts";
-import { LIGHT, lineStyle } from "../logic/colors.ts";
+import { LIGHT, lineStyle, swatch, type LineStyle } from "../logic/colors.ts";
 import { formatCount } from "../logic/format.ts";
 import { paintedLines, paintLine, pinnedLines, showLines, shownLines, togglePin, type Drawable } from "../logic/lines.ts";
 import { search } from "../logic/metrics.ts";
@@ -26,6 +26,7 @@ const MOST_GROUPINGS = 60;
 const MOST_AXES = 60;
 const AGAIN_MS = 5000;
 const POINTS = 500; // of each line; a zoom asks for those of its range
+const DASHED = 24; // lines, up to which dashes tell those of one color apart
 const NONE: Line[] = [];
 
 export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[] }) {
@@ -71,7 +72,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
     for (const series of answer?.series ?? []) {
       const line = lines[series.line];
       if (!shown.has(line.id)) continue;
-      const item = { id: line.id, title: line.title, stroke: colorOf(line.id, series.line, painted), pinned: pinned.has(line.id), runs: line.runs.length, series, drawn: smoothed(series, panelOf(series.name).smooth ? smoothing : 0) };
+      const item = { id: line.id, title: line.title, style: styleOf(line.id, series.line, painted, lines.length), pinned: pinned.has(line.id), runs: line.runs.length, series, drawn: smoothed(series, panelOf(series.name).smooth ? smoothing : 0) };
       const others = found.get(series.name);
       if (others) others.push(item);
       else found.set(series.name, [item]);
@@ -132,8 +133,10 @@ function smoothed(series: Curve, amount: number): Drawable {
   return drawn;
 }
 
-function colorOf(id: string, at: number, painted: ReadonlyMap<string, number>): string {
-  return lineStyle((painted.get(id) ?? at) % LIGHT.length, dark.value).stroke;
+// Of more lines than `DASHED`, dashes would tell nothing apart, and take long to draw.
+function styleOf(id: string, at: number, painted: ReadonlyMap<string, number>, count: number): LineStyle {
+  const place = painted.get(id) ?? at;
+  return lineStyle(count > DASHED ? place % LIGHT.length : place, dark.value);
 }
 
 // The legend of all charts at once.
@@ -163,7 +166,7 @@ function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Lin
         {listed.map(({ line, at }) => (
           <li key={line.id} class={shown.has(line.id) ? "" : "off"} onMouseEnter={() => (pointed.value = line.id)}>
             <input type="checkbox" aria-label={`show ${line.title}`} title="Shift-click to show only this" checked={shown.has(line.id)} onClick={(event) => toggle(line.id, event.shiftKey)} />
-            <button type="button" class="paint" aria-label={`color of ${line.title}`} title="next color" style={{ background: colorOf(line.id, at, painted) }} onClick={() => go(paintLine(route, line.id, ((painted.get(line.id) ?? at) + 1) % LIGHT.length), true)} />
+            <button type="button" class="paint" aria-label={`color of ${line.title}`} title="next color" style={{ background: swatch(styleOf(line.id, at, painted, lines.length)) }} onClick={() => go(paintLine(route, line.id, ((painted.get(line.id) ?? at) + 1) % LIGHT.length), true)} />
             {grouped ? <span class="line-name" title={line.title}>{line.title}</span> : <Link class="line-name" to={runRoute(line.runs[0])} title={line.title}>{line.title}</Link>}
             {grouped && <span class="dim" title={formatCount(line.runs.length, "run")}>n = {line.runs.length}</span>}
             <button type="button" class={`pin ${pinned.has(line.id) ? "on" : ""}`} aria-pressed={pinned.has(line.id)} aria-label={`pin ${line.title}`} title="pin: on top and bold" onClick={() => go(togglePin(route, line.id), true)}><Icon name="pin" /></button>

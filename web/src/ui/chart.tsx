@@ -8,7 +8,7 @@ import type { Series } from "../data/types.ts";
 import { changeView, keptView } from "../data/view.ts";
 import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
-import { lineStyle } from "../logic/colors.ts";
+import { lineStyle, swatch, type LineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitEvenly, splitLog } from "../logic/format.ts";
 import type { Mark } from "../logic/marks.ts";
@@ -345,7 +345,7 @@ export function Chart(props: ChartProps) {
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
             {tip.value.rows.map((row) => (
-              <div class="tip-row" key={row.title}><i style={{ background: row.stroke }} /><span>{row.title}</span><b>{row.text}</b>{row.smoothed && <small>{row.smoothed}</small>}</div>
+              <div class="tip-row" key={row.title}><i style={{ background: swatch(row.style) }} /><span>{row.title}</span><b>{row.text}</b>{row.smoothed && <small>{row.smoothed}</small>}</div>
             ))}
             {tip.value.more > 0 && <div class="tip-row"><i /><span>and {tip.value.more} more</span></div>}
             {tip.value.marks.map((mark, at) => <div class={`tip-mark ${mark.severity}`} key={at}>{mark.text}</div>)}
@@ -418,7 +418,7 @@ interface TipRow {
   value: number;
   text: string;
   smoothed: string;
-  stroke: string;
+  style: LineStyle;
 }
 
 const TIP_ROWS = 14;
@@ -439,7 +439,7 @@ function readTip(u: uPlot, drawn: Drawn, props: ChartProps): Tip | null {
     const below = place ? nearest(u.data[place] as Column, at) : null;
     const own = props.kind === "stacked" ? value - (below ?? 0) : line.smoothed ? (below ?? value) : value;
     const [text, shown] = [formatValue(own, props.unit), formatValue(value, props.unit)];
-    rows.push({ title: line.title, value: own, text, smoothed: line.smoothed && shown !== text ? `smoothed ${shown}` : "", stroke: line.stroke });
+    rows.push({ title: line.title, value: own, text, smoothed: line.smoothed && shown !== text ? `smoothed ${shown}` : "", style: line });
   });
   if (rows.length > 4) rows.sort((a, b) => b.value - a.value);
   const more = rows.splice(TIP_ROWS).length;
@@ -566,7 +566,7 @@ function savePng(u: uPlot | null, props: ChartProps): void {
     height,
     foot: many ? 26 : 6,
     ratio,
-    legend: many ? props.titles.map((text, at) => ({ text, color: lineStyle(props.colors?.[at] ?? at, dark.value).stroke })) : [],
+    legend: many ? props.titles.map((text, at) => ({ text, ...lineStyle(props.colors?.[at] ?? at, dark.value) })) : [],
     draw: (context) => context.drawImage(source, 0, 0, width, height),
   });
 }

@@ -8,6 +8,7 @@ import { dark, go, route, setZoom, zoom } from "../data/store.ts";
 import type { Curve } from "../data/types.ts";
 import { describeBroken } from "../logic/broken.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
+import { swatch, type LineStyle } from "../logic/colors.ts";
 import { formatValue, formatX } from "../logic/format.ts";
 import { lineAt, nearestPlace, rangeOfY, valueAt, type Drawable } from "../logic/lines.ts";
 import { isLog as isLogIn, setLog } from "../logic/route.ts";
@@ -20,7 +21,7 @@ import { Tools, useFullScreen } from "./tools.tsx";
 export interface ManyLine {
   id: string;
   title: string;
-  stroke: string;
+  style: LineStyle;
   pinned: boolean;
   // Of how many runs it is.
   runs: number;
@@ -54,7 +55,7 @@ interface Tip {
   top: number;
   flip: boolean;
   x: number;
-  rows: { id: string; title: string; stroke: string; text: string; note: string }[];
+  rows: { id: string; title: string; style: LineStyle; text: string; note: string }[];
 }
 
 export function ManyLines(props: ManyProps) {
@@ -210,7 +211,7 @@ export function ManyLines(props: ManyProps) {
         {tip.value && tip.value.rows.length > 0 && (
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
-            {tip.value.rows.map((row, at) => <div class={`tip-row ${at ? "other" : ""}`} key={row.id}><i style={{ background: row.stroke }} /><span>{row.title}</span><b>{row.text}</b>{row.note && <small>{row.note}</small>}</div>)}
+            {tip.value.rows.map((row, at) => <div class={`tip-row ${at ? "other" : ""}`} key={row.id}><i style={{ background: swatch(row.style) }} /><span>{row.title}</span><b>{row.text}</b>{row.note && <small>{row.note}</small>}</div>)}
           </div>
         )}
       </div>
@@ -241,7 +242,7 @@ function readTip(u: uPlot, lines: ManyLine[], at: number, x: number, slack: numb
     const spread = low !== undefined && low !== null && high !== undefined && high !== null ? `${formatValue(low, unit)} – ${formatValue(high, unit)}` : "";
     const count = series.counts ? `${series.counts[place]} of ${line.runs}` : "";
     const [text, shown] = [formatValue(series.y[place], unit), formatValue(line.drawn.y[place], unit)];
-    return { id: line.id, title: line.title, stroke: line.stroke, text, note: [spread, count, shown !== text && `smoothed ${shown}`].filter(Boolean).join(", ") };
+    return { id: line.id, title: line.title, style: line.style, text, note: [spread, count, shown !== text && `smoothed ${shown}`].filter(Boolean).join(", ") };
   });
   const first = near[0]?.line.series;
   const shown = first ? first.x[nearestPlace(first, x, slack)] : x;
@@ -273,12 +274,12 @@ function drawLines(u: uPlot, lines: ManyLine[]): void {
   const many = lines.length > MANY;
   ctx.globalAlpha = 0.25;
   ctx.lineWidth = ratio;
-  if (lines.length <= FAINT) for (const line of lines) if (line.drawn !== line.series) strokeLine(ctx, line.series, line.stroke, toX, toY);
+  if (lines.length <= FAINT) for (const line of lines) if (line.drawn !== line.series) strokeLine(ctx, line.series, { ...line.style, dash: [] }, toX, toY);
   for (const line of lines) {
     ctx.globalAlpha = line.pinned || !many ? 1 : 0.6;
     // Browsers draw a line of one pixel of the screen several times faster than a wider one.
     ctx.lineWidth = line.pinned ? 2.4 * ratio : many ? 1 : 1.4 * ratio;
-    strokeLine(ctx, line.drawn, line.stroke, toX, toY);
+    strokeLine(ctx, line.drawn, line.style, toX, toY);
   }
   ctx.restore();
 }
@@ -287,7 +288,7 @@ function fillBand(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, toY
   const { x, low, high } = line.drawn;
   if (!low || !high) return;
   ctx.globalAlpha = alpha;
-  ctx.fillStyle = line.stroke;
+  ctx.fillStyle = line.style.stroke;
   let start = -1;
   for (let at = 0; at <= x.length; at++) {
     const known = at < x.length && low[at] !== null && high[at] !== null && !Number.isNaN(toY(low[at]!));
@@ -302,8 +303,9 @@ function fillBand(ctx: CanvasRenderingContext2D, line: ManyLine, toX: Scale, toY
 }
 
 // Of the values within one column of pixels, the first, lowest, highest and last: the same picture with fewer strokes.
-function strokeLine(ctx: CanvasRenderingContext2D, { x, y }: Drawable, stroke: string, toX: Scale, toY: Scale): void {
+function strokeLine(ctx: CanvasRenderingContext2D, { x, y }: Drawable, { stroke, dash }: LineStyle, toX: Scale, toY: Scale): void {
   ctx.strokeStyle = stroke;
+  ctx.setLineDash(dash.map((length) => length * (devicePixelRatio || 1)));
   ctx.beginPath();
   let begun = false;
   let column = NaN;
@@ -368,7 +370,7 @@ function drawPointed(u: uPlot, canvas: HTMLCanvasElement | null, lines: ManyLine
   ctx.globalAlpha = 1;
   ctx.lineJoin = "bevel";
   ctx.lineWidth = 2.2 * (devicePixelRatio || 1);
-  strokeLine(ctx, line.drawn, line.stroke, toX, toY);
+  strokeLine(ctx, line.drawn, line.style, toX, toY);
 }
 
 function savePng(u: uPlot, props: ManyProps): void {
@@ -378,7 +380,7 @@ function savePng(u: uPlot, props: ManyProps): void {
   const few = props.lines.length <= 12;
   savePicture({
     name: props.title, title: props.title + (props.unit ? ` (${props.unit})` : ""), width, height, foot: few ? 26 : 6, ratio,
-    legend: few ? props.lines.map((line) => ({ text: line.title, color: line.stroke })) : [],
+    legend: few ? props.lines.map((line) => ({ text: line.title, ...line.style })) : [],
     draw: (context) => context.drawImage(source, 0, 0, width, height),
   });
 }

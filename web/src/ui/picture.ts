@@ -12,7 +12,7 @@ export interface Picture {
   height: number;
   foot: number;
   ratio?: number;
-  legend?: { text: string; color: string }[];
+  legend?: { text: string; stroke: string; dash?: number[] }[];
   markHeight?: number;
   draw: (context: CanvasRenderingContext2D) => void;
 }
@@ -34,13 +34,19 @@ export function savePicture(picture: Picture): void {
   context.font = `11px ${font}`;
   let left = 12;
   const middle = HEAD + height + foot - 14;
-  for (const { text, color } of legend) {
-    context.fillStyle = color;
-    context.fillRect(left, middle - markHeight / 2, 12, markHeight);
+  for (const { text, stroke, dash = [] } of legend) {
+    context.strokeStyle = stroke;
+    context.lineWidth = markHeight;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(left, middle);
+    context.lineTo(left + 14, middle);
+    context.stroke();
     context.fillStyle = style.getPropertyValue("--text-dim");
-    context.fillText(text, left + 16, middle + 4);
-    left += context.measureText(text).width + 30;
+    context.fillText(text, left + 18, middle + 4);
+    left += context.measureText(text).width + 32;
   }
+  context.setLineDash([]);
   context.translate(0, HEAD);
   picture.draw(context);
   canvas.toBlob((blob) => blob && download(fileName(picture.name, "png"), "image/png", blob), "image/png");

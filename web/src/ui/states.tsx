@@ -149,6 +149,6 @@ function toCsv(states: States[], titles: string[]): string {
 
 function savePng(view: View, title: string, height: number): void {
   const [width, foot] = [900, 26];
-  const legend = view.words.slice(0, 8).map((text, at) => ({ text, color: lineStyle(at, view.isDark).stroke }));
+  const legend = view.words.slice(0, 8).map((text, at) => ({ text, stroke: lineStyle(at, view.isDark).stroke }));
   savePicture({ name: title, title, width, height, foot, legend, markHeight: 8, draw: (context) => draw(context, view, width) });
 }
