@@ -74,7 +74,26 @@ def test_seeds_of_one_configuration_are_one_side(machine: Any, make_run: MakeRun
     assert found["seeds"] == [[0, 1, 2], [3, 4, 5]]
     (verdict,) = [item for item in found["verdicts"] if item["metric"] == "loss"]
     assert (verdict["run"], verdict["word"]) == (3, "better") and verdict["reason"].startswith("3 vs. 3 seeds")
-    assert "new0 (3 seeds)" in machine.run("compare", *names).stdout
+    lines = machine.run("compare", *names).stdout.splitlines()
+    assert any(line.startswith("new0") and line.endswith("3 seeds") for line in lines)
+    assert any(line.startswith("new1") and line.endswith("seed of new0") for line in lines)
+
+
+def test_many_runs_are_one_matrix(machine: Any, make_run: MakeRun) -> None:
+    levels = {"base": 1.0, "same": 1.0, "good": 0.5, "bad": 1.5, "short": 3.0}
+    for number, (name, level) in enumerate(levels.items()):
+        make_run(name, rows=rows(level, number)[: 2 if name == "short" else None], config={"lr": number})
+    make_run("nan", rows=[*rows(1.0, 9)[:-1], {"step": 499, "loss": "NaN"}])
+    done = machine.run("compare", *levels, "nan")
+    _, matrix, *_ = done.stdout.split("\n\n")
+    cells = {line.split()[0]: line.split() for line in matrix.splitlines()}
+    assert set(cells) >= {"run", *levels, "nan"}
+    assert cells["run"][1] == "loss"
+    assert cells["good"][3:6] == ["%", "better", "*"], cells["good"]
+    assert cells["bad"][4] == "worse" and cells["nan"][1:3] == ["NaN", "worse"]
+    assert "(baseline" in cells["short"], "over the two steps that both have"
+    assert matrix.count("last 20 % of the common steps") == 1 and "loss of nan: NaN or infinite" in matrix
+    assert not any(line.startswith("verdict") for line in done.stdout.splitlines())
 
 
 def test_the_same_again_is_no_regression(machine: Any, make_run: MakeRun) -> None:

@@ -7,7 +7,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.views.cli.terminal import Cell, Paint, columns_of, draw_table, shorten
+from trainvitals.views.cli.terminal import Cell, Paint, columns_of, draw_blocks, draw_table, shorten
 
 PLAIN = Paint(io.StringIO())
 
@@ -30,6 +30,18 @@ def test_columns_that_can_be_spared_are_left_out_in_their_order() -> None:
 def test_the_last_column_is_cut_at_the_edge() -> None:
     text = draw_table(("a", "b"), [("x", "y" * 50)], paint=PLAIN, columns=20)
     assert text.splitlines()[1] == "x  " + "y" * 16 + "…"
+
+
+def test_columns_that_do_not_fit_go_on_below_with_the_first_one() -> None:
+    header, rows = ("run", "loss", "accuracy", "time"), [("a", "1", "2", "3"), ("b", "4", "5", "6")]
+    parts = [part.splitlines() for part in draw_blocks(header, rows, paint=PLAIN, columns=13).split("\n\n")]
+    assert parts == [
+        ["run  loss", "a    1", "b    4"],
+        ["run  accuracy", "a    2", "b    5"],
+        ["run  time", "a    3", "b    6"],
+    ]
+    wide = draw_blocks(header, rows, paint=PLAIN, columns=80)
+    assert wide == draw_blocks(header, rows, paint=PLAIN) == draw_table(header, rows, paint=PLAIN)
 
 
 def test_wide_characters_count_twice() -> None:

@@ -106,6 +106,17 @@ def test_a_comparison_has_verdicts_and_differences(write: Write) -> None:
     assert "| loss | **worse** |" in text
 
 
+def test_a_comparison_of_many_runs_is_one_matrix(write: Write) -> None:
+    runs = [
+        write(name, rows_of(400, level), config={"lr": level}) for name, level in (("a", 3.0), ("b", 9.0), ("c", 3.0))
+    ]
+    text = markdown(*runs)
+    assert "| run | loss |" in text
+    (worse,) = re.findall(r"^\| b .*$", text, re.MULTILINE)
+    assert "**worse**" in worse and "%" in worse
+    assert text.count("last 20 % of the common steps") == 1 and "| metric | verdict |" not in text
+
+
 def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None:
     files = draw_markdown_with_pictures(name_runs([write()]), tmp_path / "out.md", resolve({}), "light")
     assert [path.name for path in files] == ["out.png", "out.md"]

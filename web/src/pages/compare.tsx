@@ -187,13 +187,18 @@ function readCell(answer: Comparison, run: number, name: string): MatrixCell {
   const metric = answer.metrics.find((item) => item.name === name);
   const last = metric?.values[run]?.last ?? null;
   const verdict = answer.verdicts.find((item) => item.run === run && item.metric === name);
-  // The baseline is compared with each run over the steps that both have, and may have been elsewhere there.
-  const bases = new Set(answer.verdicts.filter((item) => item.metric === name).map((item) => item.baseline ?? null));
-  const base = bases.size === 1 ? [...bases][0] : null;
+  const base = usualBaseline(answer, name);
   const compared = run === 0 ? base : verdict?.value;
-  const against = verdict && verdict.baseline !== base ? (verdict.baseline ?? null) : null;
+  const against = typeof verdict?.value === "number" && verdict.baseline !== base ? (verdict.baseline ?? null) : null;
   const extreme = metric && metric.best === run ? (metric.better === "lower" ? metric.values[run]?.low : metric.values[run]?.high) ?? null : null;
   return { metric, value: compared ?? last, last, verdict, against, extreme };
+}
+
+// Each run is compared over the steps that it has in common with the baseline, which was elsewhere at others.
+function usualBaseline(answer: Comparison, name: string): Value {
+  const counts = new Map<Value, number>();
+  for (const item of answer.verdicts) if (item.metric === name) counts.set(item.baseline ?? null, (counts.get(item.baseline ?? null) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? null;
 }
 
 function drawCell({ metric, value, last, verdict, against, extreme }: MatrixCell) {
@@ -205,7 +210,7 @@ function drawCell({ metric, value, last, verdict, against, extreme }: MatrixCell
       <>
         {formatValue(value, unit)}
         {verdict && <span class={`below verdict ${verdict.word}`}>{verdict.change === null ? verdict.word : `${formatChange(verdict.change)}${verdict.word === "uncertain" ? "?" : ""}`}</span>}
-        {against !== null && <span class="below dim">against {formatValue(against, unit)}</span>}
+        {against !== null && <span class="below dim">baseline {formatValue(against, unit)}</span>}
         {extreme !== null && <span class="below best">★ {formatValue(extreme, unit)}</span>}
       </>
     ),

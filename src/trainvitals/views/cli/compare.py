@@ -17,9 +17,16 @@ from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
 from trainvitals.views.cli.report import find_runs
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, print_json, shorten, width
-from trainvitals.views.cli.verdicts import draw_verdicts
+from trainvitals.views.cli.terminal import Cell, Paint, draw_blocks, draw_table, is_terminal, print_json, shorten, width
+from trainvitals.views.cli.verdicts import STYLES, draw_verdicts
 from trainvitals.views.data import quantities
+from trainvitals.views.data.comparison_matrix import (
+    FROM_RUNS,
+    MatrixCell,
+    explain_matrix,
+    make_matrix,
+    name_seeds,
+)
 from trainvitals.views.data.run_listing import list_json
 from trainvitals.views.data.run_search import SearchError, find_compared, is_search
 
@@ -39,6 +46,8 @@ trainvitals compare baseline 'tag:sweep config.lr>0.01'
 """
 MAX_METRICS = 24
 MAX_CONFIG = 40
+FEW_RUNS = 4
+"""Up to which what differs between runs has a column for each."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -146,8 +155,12 @@ def _print_json(found: Mapping[str, Any]) -> None:
 def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
     """The comparison as text: runs, verdicts, metrics, configuration."""
     titles = name_titles(found["runs"])
-    blocks = [_draw_runs(found["runs"], titles, paint, columns), _draw_verdicts(found, titles, paint, columns)]
-    blocks += [_draw_metrics(found["metrics"], titles, paint, columns)] if found["metrics"] else []
+    is_matrix = len(titles) >= FROM_RUNS and bool(found["verdicts"])
+    blocks = [_draw_runs(found, titles, paint, columns)]
+    blocks.append((_draw_matrix if is_matrix else _draw_verdicts)(found, titles, paint, columns))
+    shown = {item["metric"] for item in found["verdicts"]} if is_matrix else set()
+    metrics = [row for row in found["metrics"] if row["name"] not in shown]
+    blocks += [_draw_metrics(metrics, titles, paint, columns)] if metrics else []
     blocks.append(_draw_config(found["config"], titles, paint, columns))
     if found["others"]:
         kinds = ", ".join(group["title"] for group in found["others"])
@@ -171,10 +184,12 @@ def name_titles(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [one_line(name if names.count(name) == 1 else row["id"]) for name, row in zip(names, runs, strict=True)]
 
 
-def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+def _draw_runs(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+    seeds = name_seeds(found, titles)
     rows = []
-    for place, (row, title) in enumerate(zip(runs, titles, strict=True)):
+    for place, (row, title) in enumerate(zip(found["runs"], titles, strict=True)):
         notes = ["baseline"] if place == 0 else []
+        notes += [seeds[place]] if place in seeds else []
         notes += ["simulated GPUs"] if row["simulated"] else []
         rows.append(
             (
@@ -191,9 +206,34 @@ def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: 
 def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
     if not found["verdicts"]:
         return paint("dim", "no verdict: the runs share no metric with a known better direction")
-    seeds = {group[0]: f" ({len(group)} seeds)" for group in found["seeds"] if len(group) > 1}
-    runs = [titles[item["run"]] + seeds.get(item["run"], "") for item in found["verdicts"]] if len(titles) > 2 else []
-    return draw_verdicts(found["verdicts"], paint, columns, runs)
+    return draw_verdicts(found["verdicts"], paint, columns)
+
+
+def _draw_matrix(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+    matrix = make_matrix(found)
+    drawn = [_draw_cells([row[at] for row in matrix.rows]) for at in range(len(matrix.metrics))]
+    rows = [(Cell(title, "bold"), *cells) for title, *cells in zip(titles, *drawn, strict=True)]
+    text = draw_blocks(("run", *map(one_line, matrix.metrics)), rows, paint=paint, columns=columns)
+    return "\n".join([text, *(paint("dim", one_line(line)) for line in explain_matrix(found, titles))])
+
+
+def _draw_cells(cells: Sequence[MatrixCell]) -> list[Cell]:
+    """Of one metric, with values below values and changes below changes."""
+    parts = [
+        (
+            quantities.format_value(None if cell.value is None else float(cell.value)),
+            cell.change,
+            cell.mark,
+        )
+        for cell in cells
+    ]
+    widths = [max(map(len, column)) for column in zip(*parts, strict=True)]
+    found = []
+    for cell, (value, change, mark) in zip(cells, parts, strict=True):
+        text = f"{value:>{widths[0]}} {change:>{widths[1]}} {mark}".rstrip()
+        text = " ".join(filter(None, (text, cell.note, "*" if cell.is_best else "")))
+        found.append(Cell(text, STYLES.get(cell.word, "")))
+    return found
 
 
 def _draw_metrics(
@@ -212,7 +252,7 @@ def _draw_metrics(
             text = f"{quantities.format_value(value['last'])}{best}"
             cells.append(Cell(f"{text} *", "green") if row["best"] == place else Cell(text))
         rows.append((one_line(row["name"]), *cells))
-    text = draw_table(("metric, last", *titles), rows, paint=paint, columns=columns)
+    text = _draw_sides(("metric, last", *titles), rows, paint, columns)
     left = len(metrics) - len(rows)
     more = f"\nand {left:,} more metrics" if left > 0 else ""
     return f"{text}\n{paint('dim', f'* best value{more}')}"
@@ -247,4 +287,11 @@ def _draw_rows(
         )
         for row in differing
     ]
-    return draw_table((title, *titles), rows, paint=paint, columns=columns)
+    return _draw_sides((title, *titles), rows, paint, columns)
+
+
+def _draw_sides(header: Sequence[str], rows: Sequence[Sequence[str]], paint: Paint, columns: int | None) -> str:
+    """A table with a column per run; of many runs, with a row for each: the longer side goes down."""
+    if len(header) - 1 > max(len(rows), FEW_RUNS):
+        header, *rows = zip(header, *rows, strict=True)
+    return draw_blocks(header, rows, paint=paint, columns=columns)

@@ -149,6 +149,25 @@ def draw_table(
     return "\n".join(line.rstrip() for line in lines)
 
 
+def draw_blocks(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, paint: Paint, columns: int | None = None
+) -> str:
+    """A table whose columns go on below where they are wider than `columns`: each part begins with the first one."""
+    widths = [max([columns_of(title), *(columns_of(row[at]) for row in rows)]) for at, title in enumerate(header)]
+    parts: list[list[int]] = [[0]]
+    for at in range(1, len(header)):
+        used = sum(widths[place] + 2 for place in parts[-1])
+        if columns is not None and used + widths[at] > columns and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(at)
+    return "\n\n".join(
+        draw_table(
+            [header[at] for at in part], [[row[at] for at in part] for row in rows], paint=paint, columns=columns
+        )
+        for part in parts
+    )
+
+
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but yes is no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

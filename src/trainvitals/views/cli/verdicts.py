@@ -9,17 +9,13 @@ from trainvitals.safe_text import one_line
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table
 from trainvitals.views.data import quantities
 
-_STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
+STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
 
 
-def draw_verdicts(
-    verdicts: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None, runs: Sequence[str] = ()
-) -> str:
-    """`runs` has the title of each verdict's run, where they are of several."""
+def draw_verdicts(verdicts: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
     rows = [
         (
-            Cell(item["word"], _STYLES.get(item["word"], "")),
-            *runs[place : place + 1],
+            Cell(item["word"], STYLES.get(item["word"], "")),
             one_line(item["metric"]),
             quantities.format_value(item["baseline"]),
             quantities.format_value(item["value"]),
@@ -27,8 +23,7 @@ def draw_verdicts(
             quantities.format_confidence(item["confidence"]),
             Cell(one_line(item["reason"]), "dim"),
         )
-        for place, item in enumerate(verdicts)
+        for item in verdicts
     ]
-    header = ("verdict", *(("run",) if runs else ()), "metric", "baseline", "now", "change", "confidence", "")
-    right = tuple(at + bool(runs) for at in (2, 3, 4, 5))
-    return draw_table(header, rows, paint=paint, columns=columns, right=right)
+    header = ("verdict", "metric", "baseline", "now", "change", "confidence", "")
+    return draw_table(header, rows, paint=paint, columns=columns, right=(2, 3, 4, 5))

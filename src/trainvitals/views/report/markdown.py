@@ -10,6 +10,13 @@ from trainvitals.analysis.wording import count_of
 from trainvitals.journal.documents.run import GitState
 from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
+from trainvitals.views.data.comparison_matrix import (
+    FROM_RUNS,
+    MatrixCell,
+    explain_matrix,
+    make_matrix,
+    name_seeds,
+)
 from trainvitals.views.data.run_details import format_git
 from trainvitals.views.data.shapes import (
     AlertsJson,
@@ -258,10 +265,11 @@ def _comparison(comparison: ComparisonJson) -> list[str]:
     titles = [f"{row['name']} ({row['id']})" for row in runs]
     lines = [f"# {text(comparison_title([row['name'] for row in runs]))}", ""]
     lines += [f"The baseline is {text(titles[0])}.", "", "## Verdicts", ""]
-    if comparison["verdicts"]:
-        rows = [
+    if comparison["verdicts"] and len(runs) >= FROM_RUNS:
+        lines += _matrix(comparison, titles)
+    elif comparison["verdicts"]:
+        verdicts = [
             (
-                *((text(titles[item["run"]]),) if len(runs) > 2 else ()),
                 text(item["metric"]),
                 f"**{item['word']}**",
                 value(item["baseline"]),
@@ -271,8 +279,7 @@ def _comparison(comparison: ComparisonJson) -> list[str]:
             )
             for item in comparison["verdicts"]
         ]
-        header = (*(("run",) if len(runs) > 2 else ()), "metric", "verdict", "baseline", "now", "change", "confidence")
-        lines += table(header, rows)
+        lines += table(("metric", "verdict", "baseline", "now", "change", "confidence"), verdicts)
     else:
         lines += ["The runs share no metric with a known better direction.", ""]
     if comparison["config"]:
@@ -284,3 +291,24 @@ def _comparison(comparison: ComparisonJson) -> list[str]:
         rows = [(text(row["key"]), *(setting(item) for item in row["values"])) for row in group["rows"]]
         lines += [f"## {group['title'].capitalize()} differences", "", *table(("", *map(text, titles)), rows)]
     return lines
+
+
+def _matrix(comparison: ComparisonJson, titles: Sequence[str]) -> list[str]:
+    matrix, seeds = make_matrix(comparison), name_seeds(comparison, titles)
+    rows = []
+    for place, cells in enumerate(matrix.rows):
+        note = f" ({seeds[place]})" if place in seeds else ""
+        rows.append([text(titles[place] + note), *map(_matrix_cell, cells)])
+    notes = [f"- {text(line)}" for line in explain_matrix(comparison, titles)]
+    return [*table(("run", *map(text, matrix.metrics)), rows), *notes, ""]
+
+
+def _matrix_cell(cell: MatrixCell) -> str:
+    parts = (
+        value(cell.value),
+        cell.change,
+        f"**{cell.mark}**" if cell.mark else "",
+        cell.note,
+        text("*") if cell.is_best else "",
+    )
+    return " ".join(filter(None, parts))
