@@ -55,6 +55,9 @@ def test_runs_of_another_machine_are_listed_shown_reported_compared_and_exported
     trainvitals("report", "gpu1:latest", "--host", "gpu1", "-o", "far.md", "--format", "md")
     assert "two" in (tmp_path / "far.md").read_text()
     assert "lr" in trainvitals("compare", "one", "two", "--host", "gpu1").stdout
+    for words in (("one", "lr>0"), ("lr>=0",), ("gpu1:one", "config.lr=1")):
+        searched = json.loads(trainvitals("compare", *words, "--host", "gpu1", "--json").stdout)
+        assert [row["name"] for row in searched["runs"]] == ["one", "two"], words
     exported = trainvitals("export", "one", "--host", "gpu1", "--format", "csv").stdout
     own = trainvitals("export", str(world.place.parent / "runs" / "p" / "one"), "--format", "csv").stdout
     assert exported == own and len(own.splitlines()) == 4
@@ -80,6 +83,10 @@ def test_what_cannot_be_done_is_said(trainvitals: object) -> None:
     down = trainvitals("runs", "--host", "nowhere.invalid", code=1)
     assert "nowhere.invalid is down" in down.stderr and "no runs" not in down.stderr and down.stdout == ""
     assert "no run 'none' in gpu1" in trainvitals("runs", "show", "none", "--host", "gpu1", code=1).stderr
+    missed = trainvitals("compare", "lr>5", "--host", "gpu1", "--host", "nowhere.invalid", code=2).stderr
+    assert "no run matches 'lr>5'" in missed and "nowhere.invalid is down" in missed
+    assert "no run 'nix'" in trainvitals("compare", "one", "gpu1:nix", "--host", "gpu1", code=1).stderr
+    assert "need at least two runs" in trainvitals("compare", "lr=0", "--host", "gpu1", code=2).stderr
     refused = trainvitals("serve", "--host", "gpu1", "--allow-edit", code=2).stderr
     assert "--allow-edit works only with runs of this machine" in refused
     archive = trainvitals("export", "one", "--host", "gpu1", "--format", "zip", "-o", "x.zip", code=2).stderr

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.contracts import Reader
+from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
+from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
-from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_far_runs
+from trainvitals.views.cli.hosts import add_hosts, is_elsewhere, open_elsewhere, open_keys, print_trouble
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_blocks, draw_table, is_terminal, print_json, shorten, width
 from trainvitals.views.cli.verdicts import STYLES, draw_verdicts
@@ -93,13 +95,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if limit is not None and not limit >= 0:
         raise UsageError("--fail-on-regression takes a percentage of 0 or more")
     settings = resolve_settings(arguments)
-    root = Path(settings.dir)
     elsewhere = is_elsewhere(arguments, settings)
-    runs = runs if elsewhere else _expand(runs, root)
-    if len(runs) < 2:
-        raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
-    opened: Sequence[tuple[str, Reader]]
-    opened = open_far_runs(runs, arguments, settings) if elsewhere else find_runs(runs, root)
+    opened = _open_far(runs, arguments, settings) if elsewhere else _open_here(runs, Path(settings.dir))
     found = describe_comparison(opened, [], points=4)
     if arguments.json:
         _print_json(found)
@@ -115,27 +112,65 @@ def execute(arguments: argparse.Namespace) -> int:
     return 3 if regressions else 0
 
 
-def _expand(references: Sequence[str], root: Path) -> list[str]:
+def _open_here(references: Sequence[str], root: Path) -> Sequence[tuple[str, Reader]]:
+    runs = FolderRuns(root)
+
+    def search(text: str) -> list[str]:
+        return [str(runs.folder(key)) for key in _search(runs, text)]
+
+    found = _expand(references, lambda reference: str(run_folder.find(reference, root)), search, os.path.realpath)
+    return find_runs(_require_two(found), root)
+
+
+def _open_far(
+    references: Sequence[str], arguments: argparse.Namespace, settings: Settings
+) -> Sequence[tuple[str, Reader]]:
+    from trainvitals.lab.places import machine_of
+    from trainvitals.lab.runs import MachineRuns
+
+    runs = open_elsewhere(arguments, settings)
+
+    def search(text: str) -> list[str]:
+        if isinstance(runs, MachineRuns):
+            if machine_of(text, (machine.name for machine in runs.machines)):
+                return []  # a run of that machine
+            print_trouble(runs)  # of these no run is found
+        return _search(runs, text)
+
+    return open_keys(runs, _require_two(_expand(references, runs.find, search)))
+
+
+def _expand(
+    references: Sequence[str],
+    find: Callable[[str], str],
+    search: Callable[[str], Sequence[str]],
+    identify: Callable[[str], str] = str,
+) -> list[str]:
     """With the runs that a search finds in its place, oldest first, unless a run is called like that."""
-    found: list[Path] = []
+    found: list[str] = []
     for reference in references:
         try:
-            found.append(run_folder.find(reference, root))
+            found.append(find(reference))
         except RunNotFound:
             try:
-                searched = _search(reference, root) if is_search(reference) else []
+                searched = search(reference) if is_search(reference) else []
             except SearchError as error:
                 raise UsageError(error.message, hint=error.hint) from error
             if not searched:
                 raise
-            known = {folder.resolve() for folder in found}
-            found += [folder for folder in searched if folder.resolve() not in known]
-    return [str(folder) for folder in found]
+            known = {identify(run) for run in found}
+            found += [run for run in searched if identify(run) not in known]
+    return found
 
 
-def _search(text: str, root: Path) -> list[Path]:
-    runs = FolderRuns(root)
-    return [runs.folder(row["key"]) for row in find_compared(list_json(runs, runs.list_keys()), text)]
+def _search(runs: Runs, text: str) -> list[str]:
+    return [row["key"] for row in find_compared(list_json(runs, runs.list_keys()), text)]
+
+
+def _require_two(runs: list[str]) -> list[str]:
+    if len(runs) < 2:
+        raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
+    return runs
 
 
 def _in_order(words: Sequence[str], runs: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 from trainvitals.stderr import print_below, print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
+from trainvitals.views.data.run_search import MAX_COMPARED
 
 if TYPE_CHECKING:
     from trainvitals.fleet.store_runs import StoreRuns
@@ -90,7 +91,12 @@ def open_far_runs(
 ) -> list[tuple[str, Reader]]:
     """Runs from elsewhere, each under its key; raises RunNotFound, with the machines that cannot be asked."""
     runs = open_elsewhere(arguments, settings)
-    keys = [runs.find(reference) for reference in references]
+    return open_keys(runs, [runs.find(reference) for reference in references])
+
+
+def open_keys(runs: Runs, keys: Sequence[str]) -> list[tuple[str, Reader]]:
+    if len(keys) > MAX_COMPARED:
+        raise UsageError(f"cannot compare more than {MAX_COMPARED} runs, got {len(keys)}")
     if len(set(keys)) < len(keys):
         raise UsageError("the same run is given twice")
     return [(key, runs.open(key)) for key in keys]
