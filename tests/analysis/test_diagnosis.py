@@ -334,7 +334,8 @@ def test_low_use_blames_storage_and_the_cpu() -> None:
     busy = np.full(SECONDS, 80.0)
     low = [gpu(utilization_percent=low_use())]
     stored = healthy(gpus=low, hosts=[host(cpu_iowait_percent=busy)])
-    assert "storage" in find(stored, "gpu.low_use").evidence[1]
+    cause = find(stored, "gpu.low_use").evidence[1]
+    assert cause == "likely cause: the host waits for storage (I/O wait above 50 % in 98 % of the samples)"
     assert find(stored, "io.bound").severity == "warning"
     pinned = healthy(gpus=low, hosts=[host(cpu_usage_percent=busy + 18)])
     assert "CPUs" in find(pinned, "gpu.low_use").evidence[1]

@@ -5,12 +5,17 @@ import type { Labels, Metric, Panel, Row, Runs, Series } from "../src/data/types
 import { byDevice, findSpelling, gpuTitle, groupByPrefix, inOrder, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, setLog, withQuery } from "../src/logic/route.ts";
 import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
-import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, sortRows } from "../src/logic/table.ts";
+import { columnTitles, filterRows, groupRows, interesting, mergeRuns, orderMetrics, runTitles, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
 
 const row = (more: Partial<Row>): Row => ({
   key: "k", id: "k", name: "n", project: "p", status: "finished", live: false, cause: null, kind: "", started: null, ended: null,
   seconds: null, step: null, attempt: 1, simulated: false, tags: [], host: "", config: {}, summary: {}, energy_joules: null, ...more,
+});
+
+test("runs of one name go by their ids", () => {
+  const titles = runTitles([row({ name: "a", id: "1" }), row({ name: "b", id: "2" }), row({ name: "a", id: "3" })]);
+  assert.deepEqual(titles, ["1", "b", "3"]);
 });
 
 test("a deep link comes back as it was, with any run name", () => {

@@ -1,7 +1,7 @@
 """Two or more runs beside each other: what differs in their configuration, and which came out better.
 
 Both curves are compared at the same steps, at the end of those they have in common. The noise is what is left of each
-curve around its own trend: a loss that falls is not noisy for that. Neighbouring values of a training are alike, so
+curve around its own trend: a loss that falls does not count as noisy. Neighbouring values of a training are alike, so
 they count as fewer than they are. Where there are several seeds, the noise is what differs between them.
 """
 

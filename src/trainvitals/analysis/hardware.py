@@ -103,14 +103,14 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
             continue  # if all are unknown, the host may show it
         if share > limits[threshold] / 100:
             return f"{explanation} ({percent(share)} of the step time)", conditions[condition].advice
-    for name, threshold, explanation, condition in (
-        ("cpu_iowait_percent", "io_wait_percent", "the host waits for storage", "io_bound"),
-        ("pressure_io_percent", "io_pressure_percent", "the host waits for storage", "io_bound"),
-        ("cpu_usage_percent", "cpu_usage_percent", "the CPUs are saturated", "cpu_bound"),
+    for name, shown, threshold, explanation, condition in (
+        ("cpu_iowait_percent", "I/O wait", "io_wait_percent", "the host waits for storage", "io_bound"),
+        ("pressure_io_percent", "I/O pressure", "io_pressure_percent", "the host waits for storage", "io_bound"),
+        ("cpu_usage_percent", "CPU use", "cpu_usage_percent", "the CPUs are saturated", "cpu_bound"),
     ):
         limit = limits[threshold]
         if (often := share_while_idle(measured, measured.hosts, name, limit)) is not None and often > 0.5:
-            cause = f"{explanation} ({name} above {limit:g} in {percent(often)} of the samples)"
+            cause = f"{explanation} ({shown} above {limit:g} % in {percent(often)} of the samples)"
             return cause, conditions[condition].advice
     often = share_while_idle(measured, measured.processes, "main_cpu_percent", limits["main_thread_percent"])
     if often is not None and often > 0.5:

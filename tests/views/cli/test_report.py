@@ -72,6 +72,7 @@ def test_a_price_makes_a_cost(machine: Any, make_run: MakeRun) -> None:
     [
         (("report", "nothing"), "no run 'nothing'"),
         (("report", "latest", "-o", "-"), "--format md"),
+        (("report", "latest", "-o", "x.doc"), "'.doc' is not a report format"),
         (("report", "latest", "latest"), "given twice"),
         (("report", "latest", "--format", "pdf"), "'pdf' is not one of"),
         (("export", "latest", "--format", "png", "--panel", "los", "-o", "x.png"), "did you mean 'loss'"),

@@ -905,7 +905,7 @@ export interface ReportMedia {
   texts: Record<string, MediaText>;
 }
 
-// What an own panel draws of a run. Curves of expressions are among the series, under their texts.
+// What a custom panel draws of a run. Curves of expressions are among the series, under their texts.
 export interface ReportPanel {
   items: string[];
   names: string[];

@@ -51,6 +51,11 @@ export function orderMetrics(summaries: Row["summary"][], keyMetrics: string[]):
   return named.map((item) => item.name);
 }
 
+// Of runs beside each other: their names, or their ids where two share one, as in the terminal and in reports.
+export function runTitles(rows: readonly { name: string; id: string }[]): string[] {
+  return rows.map((row) => (rows.filter((other) => other.name === row.name).length > 1 ? row.id : row.name));
+}
+
 // No two of the same name: "lr (config)" and "lr (last)" where both are shown, or where `taken` has it.
 export function columnTitles(ids: ColumnId[], taken: string[]): Map<ColumnId, string> {
   const counts = new Map<string, number>();

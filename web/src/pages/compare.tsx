@@ -5,7 +5,7 @@ import type { Comparison, Series, Value } from "../data/types.ts";
 import { lineStyle, swatch } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
-import { sortBy } from "../logic/table.ts";
+import { runTitles, sortBy } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
 import { ComparedPanels } from "../ui/compared_panels.tsx";
 import { panelOf, uniqueTitles } from "../ui/panel.tsx";
@@ -56,7 +56,7 @@ export function Compare() {
   }
   if (error && !answer) return <main class="page" id="main"><div class="controls">{picker}</div><Problem error={error} /></main>;
   if (!answer) return <main class="page" id="main"><Loading /></main>;
-  const titles = uniqueTitles(answer.runs.map((row) => row.name));
+  const titles = uniqueTitles(runTitles(answer.runs));
   return (
     <main class="page" id="main">
       <div class="controls">

@@ -84,7 +84,7 @@ export function RunCharts({ rows, possible }: { rows: Row[]; possible: ColumnId[
   const axes = [...new Set([axis, ...offered.filter(isCounter), ...offered])].filter((name) => !AXES.some(([id]) => id === name)).slice(0, MOST_AXES);
   const configs = possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS);
   const chosen = names.length ? names : (answer?.names ?? []);
-  const nothing = (name: string) => (answer?.series.some((series) => series.name === name) ? "all lines are hidden" : offered.includes(name) ? (zoomed ? "no values in this range" : `no run has ${name} over ${answer?.axis}`) : `none of these runs logged ${name}`);
+  const nothing = (name: string) => (answer?.series.some((series) => series.name === name) ? "all lines are hidden" : offered.includes(name) ? (zoomed ? "no values in this range" : `no run logged both ${name} and ${answer?.axis}`) : `none of these runs logged ${name}`);
   return (
     <>
       <h2 class="sr">Charts</h2>

@@ -50,7 +50,7 @@ export function System() {
         </Section>
       ))}
       {phases.length > 0 && (
-        <Section title="Training over the same time">
+        <Section title="Training over the same period">
           <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={smoothingOf(route)} marks={marks} height={170} />)}</div>
         </Section>
       )}

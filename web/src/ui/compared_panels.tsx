@@ -1,4 +1,4 @@
-// The own panels of a project, with the lines of several of its runs.
+// The custom panels of a project, with the lines of several of its runs.
 import { useEffect, useState } from "preact/hooks";
 import { source, zoom } from "../data/store.ts";
 import type { OwnPanel, Row, Series } from "../data/types.ts";
@@ -20,7 +20,7 @@ export function ComparedPanels(props: Props) {
   const [project, ...others] = new Set(props.rows.map((row) => row.project));
   const panels = project !== undefined && !others.length ? (keptView(project)?.view.panels ?? []) : [];
   if (!panels.length) return null;
-  return <Section title="Own panels" note={`of ${project}`}><div class="charts">{panels.map((panel) => <ComparedPanel key={panel.id} panel={panel} {...props} />)}</div></Section>;
+  return <Section title="Custom panels" note={`of ${project}`}><div class="charts">{panels.map((panel) => <ComparedPanel key={panel.id} panel={panel} {...props} />)}</div></Section>;
 }
 
 interface Line {

@@ -1,4 +1,4 @@
-// The user's own panels of a project, and the form that makes one.
+// The custom panels of a project, and the form that makes one.
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { useFeed } from "../data/feed.ts";
@@ -67,7 +67,7 @@ export function OwnPanels({ axis, axes, smoothing, marks }: Props) {
     return <div class="own-none">{add}<span class="note">several metrics in one chart, or an expression such as <code>train/loss - val/loss</code></span></div>;
   }
   return (
-    <Section title="Own panels" note={<KeptNote project={project} />} actions={add}>
+    <Section title="Custom panels" note={<KeptNote project={project} />} actions={add}>
       {edited.value && (
         <PanelForm
           key={edited.value.panel.id}
@@ -144,7 +144,7 @@ function PanelForm({ panel, axes, error, onChange, onSave, onCancel, onRemove, c
         <label>
           x
           <select value={panel.x} aria-label="x of the panel" onChange={(event) => onChange({ ...panel, x: event.currentTarget.value })}>
-            {[["", "as the page"], ["step", "step"], ["time", "time"], ["relative", "time since start"], ...axes.map((name) => [name, name])].map(([value, title]) => <option key={value} value={value}>{title}</option>)}
+            {[["", "same as the page"], ["step", "step"], ["time", "time"], ["relative", "time since start"], ...axes.map((name) => [name, name])].map(([value, title]) => <option key={value} value={value}>{title}</option>)}
           </select>
         </label>
         {error && <Problem error={error instanceof ChangedMeanwhile ? new SourceError(409, error.message, "save again to replace it, or cancel to keep theirs") : error} />}

@@ -132,7 +132,7 @@ def _history(arguments: argparse.Namespace) -> int:
     if not rows:
         print_line(f"no alerts in {run}")
         return 0
-    _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in rows])
+    _table(("time (UTC)", "state", "rule", "step", ""), [_history_row(row) for row in rows])
     return 0
 
 
@@ -317,7 +317,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         return 0
     fired = sum(row.state == "firing" for row in found)
     if found:
-        _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in found])
+        _table(("time (UTC)", "state", "rule", "step", ""), [_history_row(row) for row in found])
     print_line(
         f"replayed {len(rules)} rules on {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)"
     )

@@ -161,7 +161,7 @@ def _draw_places(metrics: Sequence[Mapping[str, Any]], paint: Paint, columns: in
                 rows.append((one_line(row["metric"]), kind, f"{step:,.0f}", text))
             if len(items) > _SHOWN_PLACES:
                 rows.append((one_line(row["metric"]), kind, "", f"and {len(items) - _SHOWN_PLACES:,} before"))
-    return draw_table(("metric", "what", "step", ""), rows, paint=paint, columns=columns, right=(2,))
+    return draw_table(("metric", "kind", "step", ""), rows, paint=paint, columns=columns, right=(2,))
 
 
 def _draw_resources(resources: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:

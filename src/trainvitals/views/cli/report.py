@@ -84,8 +84,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if format is None:
         print_it = "; a PDF is printed from the HTML in a browser" if target.suffix.lower() == ".pdf" else ""
         raise UsageError(
-            f"'{target.suffix or target.name}' is no format of a report",
-            hint=f"one of .html, .md, .json, .png, .svg, or say it with --format{print_it}",
+            f"'{target.suffix or target.name}' is not a report format",
+            hint=f"one of .html, .md, .json, .png, .svg, or use --format{print_it}",
         )
     check_target(output, arguments.force)
     if format == "md" and output != "-":

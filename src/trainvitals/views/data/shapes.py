@@ -812,7 +812,7 @@ class ReportMediaJson(MediaJson):
 
 
 class ReportPanelJson(TypedDict):
-    """What an own panel draws of a run. Curves of expressions are among the series, under their texts."""
+    """What a custom panel draws of a run. Curves of expressions are among the series, under their texts."""
 
     items: list[str]
     names: list[str]

@@ -234,7 +234,7 @@ def _alerts(alerts: AlertsJson) -> list[str]:
         )
         for row in fired[:MAX_ALERTS]
     ]
-    return ["### Alerts", "", *table(("time", "severity", "rule", "what"), rows)]
+    return ["### Alerts", "", *table(("time", "severity", "rule", "message"), rows)]
 
 
 def _config(run: RunJson) -> list[str]:

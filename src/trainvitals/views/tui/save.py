@@ -69,7 +69,7 @@ def csv_text(snapshot: Snapshot) -> str:
     """The charts that are shown, one point per line."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(("panel", "metric", "of", "axis", "x", "value"))
+    writer.writerow(("panel", "metric", "device", "axis", "x", "value"))
     for row in curves(snapshot):
         writer.writerow((*map(csv_cell, row[:4]), *row[4:]))
     return text.getvalue()

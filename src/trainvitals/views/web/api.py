@@ -642,7 +642,7 @@ STATUS = Parameter("status", "Only runs with this status", most=40)
 SEARCH = Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`")
 CHOSEN = Parameter(
     "chosen",
-    "As in an own panel: a training metric, a pattern such as `val/*` or `/block_[12]/`, or an expression such as"
+    "As in a custom panel: a training metric, a pattern such as `val/*` or `/block_[12]/`, or an expression such as"
     " `train/loss - val/loss`; may be repeated",
     "texts",
     most=MAX_SERIES_NAMES,
@@ -884,7 +884,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/projects/{project}/view",
-        "How the page shows the runs of a project: own panels, pins, scales, hidden lines, columns",
+        "How the page shows the runs of a project: custom panels, pins, scales, hidden lines, columns",
         show_view,
         (IN_PROJECT,),
         (404,),
@@ -899,7 +899,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("If-Match", "`ETag` of the answer that was changed", place="header", required=True),
             Parameter(
                 "panels",
-                "Own panels, in their order",
+                "Custom panels, in their order",
                 "objects",
                 "body",
                 most=project_view.MAX_PANELS,
