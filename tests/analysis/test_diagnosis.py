@@ -322,6 +322,19 @@ def test_low_use_quotes_the_gpu_that_it_names() -> None:
     assert found.evidence[0] == "utilization p5 / p50 / p95: 2 / 2 / 2 %"
 
 
+def test_low_use_of_several_gpus_quotes_each_and_is_as_grave_as_the_worst() -> None:
+    levels = (60.0, 30.0, 50.0, 0.0, 55.0, 40.0)
+    gpus = [gpu(index, utilization_percent=np.full(SECONDS, level)) for index, level in enumerate(levels)]
+    found = find(healthy(gpus=gpus), "gpu.low_use")
+    assert found.severity == "critical" and found.values == {"p5": 0.0, "p50": 0.0, "p95": 0.0}
+    assert [line.partition(":")[0] for line in found.evidence[:5]] == [
+        *(f"GPU {index}" for index in (3, 1, 5, 2)),
+        "likely cause",
+    ]
+    assert found.evidence[1] == "GPU 1: utilization p5 / p50 / p95: 30 / 30 / 30 %"
+    assert found.subject.startswith("GPU 0, GPU 1, ")
+
+
 def test_low_use_blames_the_data_loader() -> None:
     wait = np.full(STEPS, 0.2)
     curves = {**training(), "data_time": by_step(wait), "batch_time": by_step(STEP_TIME + 0.2)}

@@ -19,13 +19,15 @@ LONG_SILENCE = 10.0
 """Seconds; a driver that is busy may answer late."""
 HOT_SHARE = 0.1
 """Of the samples; a short peak is not worth a finding."""
+SHOWN = 4
+"""Devices of which a finding says more."""
 
 
 def name_devices(devices: Sequence[Device]) -> str:
     """`GPU 0, GPU 1 and 6 more`."""
     titles = [device.title for device in devices]
-    more = f" and {len(titles) - 4} more" if len(titles) > 5 else ""
-    return ", ".join(titles[: 4 if more else 5]) + more
+    more = f" and {len(titles) - SHOWN} more" if len(titles) > SHOWN + 1 else ""
+    return ", ".join(titles[: SHOWN if more else SHOWN + 1]) + more
 
 
 def mark_simulated(devices: Sequence[Device]) -> tuple[str, ...]:
@@ -59,9 +61,10 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
             bursts.append((gpu, spread))
     if not low and not bursts:
         return []
+    # Those that are named, not those beside them that have enough to do; the least used is the first.
+    worst_first = sorted(low or bursts, key=lambda item: float(item[1][1]))
     chosen = [gpu for gpu, _ in low or bursts]
-    # Of the GPUs that are named, not of those beside them that have enough to do.
-    bottom, middle, top = np.median([spread for _, spread in low or bursts], axis=0)
+    bottom, middle, top = worst_first[0][1]
     cause, advice = find_cause(measured, conditions)
     many = len(chosen) > 1
     bursting = "alternate between busy and idle" if many else "alternates between busy and idle"
@@ -73,7 +76,7 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
             severity,
             f"{name_devices(chosen)} {verdict}",
             (
-                f"utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %",
+                *_quote_use(worst_first),
                 f"likely cause: {cause}",
                 *mark_simulated(chosen),
             ),
@@ -83,6 +86,16 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
             values={"p5": float(bottom), "p50": float(middle), "p95": float(top)},
         )
     ]
+
+
+def _quote_use(worst_first: Sequence[tuple[Device, Floats]]) -> list[str]:
+    """Of each GPU, as it was: a mean of an idle and a busy one is of neither."""
+    lines = []
+    for gpu, spread in worst_first[:SHOWN]:
+        bottom, middle, top = spread
+        whose = f"{gpu.title}: " if len(worst_first) > 1 else ""
+        lines.append(f"{whose}utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %")
+    return lines
 
 
 def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:
@@ -400,12 +413,13 @@ def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:
             severity = conditions["gpu_temperature_limit"].severity
     if not hot:
         return []
+    hottest_first = sorted(range(len(hot)), key=lambda at: -peaks[at])
     return [
         Finding(
             "gpu.hot",
             severity,
             f"{name_devices(hot)} {'are' if len(hot) > 1 else 'is'} too hot",
-            (*evidence[:4], *mark_simulated(hot)),
+            (*(evidence[at] for at in hottest_first[:SHOWN]), *mark_simulated(hot)),
             conditions["gpu_temperature_high"].advise(hot[0].index if len(hot) == 1 else ""),
             subject=name_devices(hot),
             about=tuple(gpu.title for gpu in hot),
