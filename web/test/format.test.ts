@@ -1,6 +1,19 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitLog, toNumber } from "../src/logic/format.ts";
+import { formatBytes, formatChange, formatConfidence, formatCount, formatEnergy, formatNumber, formatSeconds, formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitLog, toNumber } from "../src/logic/format.ts";
+
+const cases = JSON.parse(readFileSync(new URL("../../tests/data/formats.json", import.meta.url), "utf8")) as Record<string, [number | null, string][]>;
+const formats: Record<string, (value: number | null) => string> = {
+  value: formatNumber, change: formatChange, confidence: formatConfidence, duration: formatSpan, energy: formatEnergy,
+  seconds: (value) => formatSeconds(value!), bytes: (value) => formatBytes(value!),
+};
+
+for (const kind of Object.keys(cases)) {
+  test(`a ${kind} is the same text as in the terminal, but for the dashes`, () => {
+    for (const [value, text] of cases[kind]) assert.equal(formats[kind](value).replace(/[–−]/, "-"), text);
+  });
+}
 
 test("a value that is missing is a dash, never a zero", () => {
   assert.equal(formatValue(null), "–");

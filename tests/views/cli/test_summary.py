@@ -90,7 +90,7 @@ def test_a_run_with_metrics_of_its_own_names_shows_them(make_run: Callable[..., 
 def test_energy_is_the_counters_difference_or_power_over_time(make_run: Callable[..., Path], counter: bool) -> None:
     summary = read_summary(RunReader(make_run(gpus=gpu_rows(101, counter=counter))))
     assert summary.energy_joules == pytest.approx(36_000)
-    assert "0.01 kWh" in draw_summary(summary, PLAIN)
+    assert "10 Wh" in draw_summary(summary, PLAIN)
 
 
 def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainvitals.views.data import quantities
+
+CASES = json.loads((Path(__file__).parents[2] / "data" / "formats.json").read_text())
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "value": quantities.format_value,
+    "change": quantities.format_change,
+    "confidence": quantities.format_confidence,
+    "seconds": quantities.format_seconds,
+    "duration": quantities.format_duration,
+    "bytes": quantities.format_bytes,
+    "energy": quantities.format_energy,
+}
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), [(kind, *case) for kind, found in CASES.items() for case in found])
+def test_a_number_is_the_text_that_it_is_on_the_page(kind: str, value: float | None, text: str) -> None:
+    assert FORMATS[kind](value) == text
 
 
 @pytest.mark.parametrize(
@@ -20,8 +40,8 @@ from trainvitals.views.data import quantities
         (1.5, "1.5"),
         (123.456, "123.5"),
         (99_999.5, "100,000"),
-        (1.2e-5, "1.2e-05"),
-        (1e308, "1e+308"),
+        (1.2e-5, "1.2e-5"),
+        (1e308, "1e308"),
         (-3.25, "-3.25"),
         (math.nan, "NaN"),
         (math.inf, "inf"),

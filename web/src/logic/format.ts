@@ -1,4 +1,5 @@
-// Numbers as people read them, with their unit; never a number where there is none.
+// Numbers as people read them, with their unit; never a number where there is none. The terminal and reports have the same
+// in src/trainvitals/views/data/quantities.py; both are tested against tests/data/formats.json.
 import type { Value } from "../data/types.ts";
 
 export const NONE = "–";
@@ -18,7 +19,7 @@ export function formatNumber(value: number | null | undefined, digits = 4): stri
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en-US");
+  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en-US");
   if (size >= 1e-4 && size < 1e7) {
     const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
     return value.toLocaleString("en-US", { maximumFractionDigits: Math.min(decimals, 12) });
@@ -50,10 +51,10 @@ function trim(text: string): string {
 export function formatBytes(count: number): string {
   let size = count;
   for (const unit of ["B", "KB", "MB", "GB"]) {
-    if (Math.abs(size) < 1024) return `${unit === "B" || size >= 99.5 ? size.toFixed(0) : trim(size.toFixed(1))} ${unit}`;
+    if (Math.abs(size) < 1024) return `${size.toFixed(unit === "B" || Math.abs(size) >= 99.5 ? 0 : 1)} ${unit}`;
     size /= 1024;
   }
-  return `${size >= 99.5 ? size.toFixed(0) : trim(size.toFixed(1))} TB`;
+  return `${size.toFixed(Math.abs(size) >= 99.5 ? 0 : 1)} TB`;
 }
 
 // A value of a metric with its unit, rescaled where that reads better: 24,394 MB is 23.8 GB.
@@ -134,9 +135,9 @@ export function splitEvenly(low: number, high: number, step: number): number[] {
 export function formatSeconds(seconds: number): string {
   const size = Math.abs(seconds);
   if (size === 0) return "0 s";
-  if (size < 1e-3) return `${trim((seconds * 1e6).toPrecision(3))} µs`;
-  if (size < 1) return `${trim((seconds * 1e3).toPrecision(3))} ms`;
-  if (size < 120) return `${trim(seconds.toPrecision(3))} s`;
+  if (size < 0.9995e-3) return `${trim((seconds * 1e6).toPrecision(3))} µs`; // above, three digits are 1 ms
+  if (size < 0.9995) return `${trim((seconds * 1e3).toPrecision(3))} ms`;
+  if (size < 60) return `${trim(seconds.toPrecision(3))} s`;
   return formatSpan(seconds);
 }
 
@@ -159,10 +160,12 @@ function pad(value: number): string {
 
 export function formatEnergy(joules: number | null | undefined): string {
   if (joules === null || joules === undefined) return NONE;
-  const hours = joules / 3600;
-  if (hours < 1000) return `${formatNumber(hours, 3)} Wh`;
-  if (hours < 1e6) return `${formatNumber(hours / 1000, 3)} kWh`;
-  return `${formatNumber(hours / 1e6, 3)} MWh`;
+  let amount = joules / 3600;
+  for (const unit of ["Wh", "kWh"]) {
+    if (amount < 999.5) return `${formatNumber(amount, 3)} ${unit}`;
+    amount /= 1000;
+  }
+  return `${formatNumber(amount, 3)} MWh`;
 }
 
 export function formatPercent(share: number | null | undefined): string {
@@ -174,6 +177,12 @@ export function formatChange(change: number | null): string {
   const percent = change * 100;
   const sign = percent > 0 ? "+" : percent < 0 ? "−" : "±";
   return `${sign}${formatNumber(Math.abs(percent), 3)} %`;
+}
+
+// That a difference is not chance; never rounded up to certainty.
+export function formatConfidence(share: number | null | undefined): string {
+  if (share === null || share === undefined) return NONE;
+  return share > 0.9999 ? "> 99.99 %" : `${Math.floor(share * 10_000) / 100} %`;
 }
 
 // Times in the viewer's zone.

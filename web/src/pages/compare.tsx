@@ -3,7 +3,7 @@ import { refreshRuns, runs, setQuery, source, usePageRoute } from "../data/page.
 import { dark, zoom } from "../data/store.ts";
 import type { Comparison, Series, Value } from "../data/types.ts";
 import { lineStyle, swatch } from "../logic/colors.ts";
-import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
+import { formatChange, formatConfidence, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { runTitles, sortBy } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
@@ -105,11 +105,6 @@ function shorten(text: string): { show: string; hint?: string } {
   return /^[0-9a-f]{40}([0-9a-f]{24})?$/.test(text) ? { show: text.slice(0, 10), hint: text } : { show: text };
 }
 
-function formatConfidence(value: number | null): string {
-  if (value === null) return "";
-  return value > 0.9999 ? "> 99.99 %" : `${(value * 100).toFixed(value > 0.99 ? 2 : 0)} %`;
-}
-
 const MOST_COLUMNS = 8;
 
 // Every run and what its metrics came to against the baseline; what was compared and how certain it is, in tooltips.
@@ -203,7 +198,7 @@ function usualBaseline(answer: Comparison, name: string): Value {
 
 function drawCell({ metric, value, last, verdict, against, extreme }: MatrixCell) {
   const unit = metric?.unit ?? "";
-  const confidence = verdict ? formatConfidence(verdict.confidence) : "";
+  const confidence = verdict && verdict.confidence !== null ? formatConfidence(verdict.confidence) : "";
   const sure = verdict && confidence && (verdict.word === "uncertain" ? `only ${confidence} confidence` : `${confidence} confidence`);
   return {
     show: (

@@ -1,7 +1,8 @@
 """Numbers as people read them, in two densities, and never a number where there is none.
 
 `format_value` and its neighbours are for sentences and tables; `format_short` and `format_measure` for narrow cells,
-where four digits and a unit must do.
+where four digits and a unit must do. The page has the former in `web/src/logic/format.ts`: both are tested against
+tests/data/formats.json.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LARGE = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
 
 def format_value(value: float | None, digits: int = 4) -> str:
-    """A metric with `digits` significant digits: `0.02134`, `1.2e-05`, `12,480`, `NaN`; `-` if there is none."""
+    """A metric with `digits` significant digits: `0.02134`, `1.2e-5`, `12,480`, `NaN`; `-` if there is none."""
     if value is None:
         return NONE
     if math.isnan(value):
@@ -31,12 +32,12 @@ def format_value(value: float | None, digits: int = 4) -> str:
         return "inf" if value > 0 else "-inf"
     if value == int(value) and abs(value) < 1e9:
         return f"{int(value):,}"
-    if 1e-4 <= abs(value) < 1e6:
+    if 1e-4 <= abs(value) < 1e7:
         decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
         text = f"{value:,.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
 def format_short(value: float | None) -> str:
@@ -100,7 +101,9 @@ def format_unit(value: float | None, unit: str) -> str:
 
 def format_change(share: float | None) -> str:
     """`+3.2 %`, `-12 %`, or `-`."""
-    return NONE if share is None or not math.isfinite(share) else f"{share * 100:+.3g} %"
+    if share is None or not math.isfinite(share):
+        return NONE
+    return f"{'' if share < 0 else '+'}{format_value(share * 100, 3)} %"
 
 
 def format_confidence(share: float | None) -> str:
@@ -115,9 +118,9 @@ def format_seconds(value: float) -> str:
     size = abs(value)
     if value == 0:
         return "0 s"
-    if size < 1e-3:
-        return f"{value * 1e6:.0f} µs"
-    if size < 1:
+    if size < 0.9995e-3:  # above, three digits are 1 ms
+        return f"{value * 1e6:.3g} µs"
+    if size < 0.9995:
         return f"{value * 1e3:.3g} ms"
     return f"{value:.3g} s" if size < 60 else format_duration(value)
 
@@ -159,11 +162,14 @@ def format_mb(megabytes: float | None) -> str:
 
 
 def format_energy(joules: float | None) -> str:
-    """`1.24 kWh`, below a hundredth of that `3.1 Wh`; `-` if unknown."""
+    """`3.1 Wh`, `1.24 kWh`, `2.5 MWh`; `-` if unknown."""
     if joules is None:
         return NONE
-    watt_hours = joules / 3600
-    return f"{format_value(watt_hours, 3)} Wh" if watt_hours < 10 else f"{format_value(watt_hours / 1000, 3)} kWh"
+    amount, units = joules / 3600, iter(("Wh", "kWh", "MWh"))
+    unit = next(units)
+    while amount >= 999.5 and unit != "MWh":
+        amount, unit = amount / 1000, next(units)
+    return f"{format_value(amount, 3)} {unit}"
 
 
 def format_cost(cost: CostJson) -> str:
