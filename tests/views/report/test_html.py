@@ -7,9 +7,10 @@ import gzip
 import math
 import re
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -30,6 +31,25 @@ def write_html(folders: list[Path]) -> Path:
     target = folders[0].parent.parent.parent / "report.html"
     target.write_bytes(draw_report(name_runs(folders), "html", resolve({})))
     return target
+
+
+class Side(NamedTuple):
+    """What is on a page of paper."""
+
+    texts: int
+    images: int
+
+
+def read_paper(pdf: bytes) -> list[Side]:
+    """Of a PDF as Chromium writes it: pages as plain objects, what is drawn on each in a deflated stream."""
+    objects = {int(found[1]): found[2] for found in re.finditer(rb"(?ms)^(\d+) 0 obj\n(.*?)\nendobj", pdf)}
+    sides = []
+    for page in objects.values():
+        if re.search(rb"/Type /Page\b", page) and (contents := re.search(rb"/Contents (\d+) 0 R", page)):
+            stream = objects[int(contents[1])].partition(b"stream\n")[2].rpartition(b"\nendstream")[0]
+            drawn = zlib.decompress(stream)
+            sides.append(Side(len(re.findall(rb"\bT[jJ]\b", drawn)), len(re.findall(rb"/X\d+ Do\b", drawn))))
+    return sides
 
 
 DRAWN = """() => [...document.querySelectorAll("canvas")].filter((canvas) => {
@@ -217,4 +237,8 @@ def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_fi
     assert page.evaluate(outside) == 0
     first, second = (chart.bounding_box() for chart in page.locator(".part-training .chart").all()[:2])
     assert first["y"] == second["y"] and first["x"] < second["x"]  # two in a row: one leaves pages half empty
-    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+    canvases = page.locator(".whole canvas:visible").count()
+    paper = read_paper(page.pdf(prefer_css_page_size=True))
+    assert len(paper) > 1 and all(side.texts for side in paper), "a blank page"
+    # One that goes on over the edge of a page is drawn on both.
+    assert canvases > 3 and sum(side.images for side in paper) == canvases

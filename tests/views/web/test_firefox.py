@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import json
+import time
+from collections.abc import Iterator
 
 import pytest
-from made_sweep import make_sweep
+from made_fleet import make_fleet
 from waiting import wait_until
 
 from .conftest import Server
 from .firefox import Firefox
+from .made_pages import PAGES, MadePages, make_pages
 
 # How many canvases have something else on them than one color.
 DRAWN = """[...document.querySelectorAll('canvas')].filter((canvas) => {
@@ -28,33 +30,53 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
     made.stop()
 
 
-@pytest.mark.parametrize(
-    ("address", "drawn"),
-    [
-        ("#/runs", "document.querySelectorAll('table.runs tbody tr').length === 3"),
-        ("#/run/RUN/overview", DRAWN),
-        ("#/run/RUN/findings", "document.querySelector('.findings > li') !== null"),
-        ("#/run/RUN/training", DRAWN),
-        ("#/run/RUN/system", DRAWN),
-        ("#/run/RUN/alerts", "document.querySelector('main table') !== null"),
-        ("#/run/RUN/logs", "document.querySelector('main table') !== null"),
-        ("#/run/RUN/export", "document.querySelector('main pre') !== null"),
-        ("#/compare?run=RUN&run=OTHER", DRAWN),
-    ],
-)
-def test_every_page_is_drawn(server: Server, keys: list[str], firefox: Firefox, address: str, drawn: str) -> None:
-    firefox.open(server.base + address.replace("RUN", keys[0]).replace("OTHER", keys[1]))
-    firefox.wait(drawn)
-    assert firefox.problems == []
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> MadePages:
+    return make_pages(tmp_path_factory.mktemp("runs"))
 
 
-def test_a_sweep_is_drawn(tmp_path: Path, serve: Callable[..., Server], firefox: Firefox) -> None:
-    make_sweep(tmp_path, 12, steps=20)
-    base = serve(tmp_path).base
-    for view in ("charts", "sweep"):
-        firefox.open(f"{base}#/runs?view={view}")
+@pytest.fixture(scope="module")
+def base(made: MadePages) -> Iterator[str]:
+    server = Server(made.root)
+    yield server.base
+    server.stop()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_drawn(made: MadePages, base: str, firefox: Firefox, name: str) -> None:
+    page = PAGES[name]
+    firefox.open(made.find(page, base))
+    firefox.wait(f"document.querySelector({json.dumps(page.until)}) !== null")
+    if page.press:
+        firefox.evaluate(f"document.querySelector({json.dumps(page.press)}).click()")
+    if "canvas" in page.until and "svg" not in page.until:
         firefox.wait(DRAWN)
     assert firefox.problems == []
+
+
+@pytest.mark.parametrize(
+    ("address", "until"),
+    [
+        ("#/fleet", ".racks .node"),
+        ("#/fleet?view=use", ".facts + div table"),
+        ("#/fleet?view=faults", ".faulty table"),
+        ("#/machines", ".machine-state.critical"),
+    ],
+)
+def test_the_pages_of_a_fleet_are_drawn(fleet_base: str, firefox: Firefox, address: str, until: str) -> None:
+    firefox.open(f"{fleet_base}{address}")
+    firefox.wait(f"document.querySelector({json.dumps(until)}) !== null")
+    assert firefox.problems == []
+
+
+@pytest.fixture(scope="module")
+def fleet_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("fleet")
+    # What was heard in an hour from now is fresh, however long this takes.
+    make_fleet(root, 3, time.time() + 3600)
+    server = Server(root, "--host", "local", "--host", "http://127.0.0.1:1")
+    yield server.base
+    server.stop()
 
 
 def test_a_chart_is_read_and_zoomed_with_the_mouse(server: Server, keys: list[str], firefox: Firefox) -> None:
