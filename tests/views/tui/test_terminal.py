@@ -61,6 +61,14 @@ class Terminal:
         for key in keys:
             self._call("send-keys", key)
 
+    def click(self, column: int, line: int) -> None:
+        """What a terminal sends when the mouse is pressed and released there."""
+        for way in "Mm":
+            self._call("send-keys", "-l", f"\x1b[<0;{column + 1};{line + 1}{way}")
+
+    def wants_mouse(self) -> bool:
+        return self._call("display-message", "-p", "#{mouse_any_flag}#{mouse_sgr_flag}").strip() == "11"
+
     def resize(self, columns: int, lines: int) -> None:
         self._call("resize-window", "-x", str(columns), "-y", str(lines))
 
@@ -176,6 +184,19 @@ def test_every_key_in_a_real_terminal_and_a_clean_end(open_terminal: Open) -> No
     wait_until(is_back, "the overview")
     terminal.sees("Overview", "SIMULATED")
     leave(terminal)
+
+
+def test_the_mouse_in_a_real_terminal(open_terminal: Open) -> None:
+    terminal = open_terminal()
+    terminal.type(top("--simulate-gpus 3 --interval 0.2"))
+    terminal.sees("SIMULATED", "UTIL")
+    wait_until(terminal.wants_mouse, "the mouse to be asked for")
+    terminal.click(terminal.screen().splitlines()[0].index("Proc"), 0)
+    terminal.sees("COMMAND")
+    terminal.click(terminal.screen().splitlines()[0].index("Overview"), 0)
+    terminal.sees("SIMULATED", "UTIL")
+    leave(terminal)
+    assert not terminal.wants_mouse()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -691,6 +692,30 @@ def test_ten_thousand_metrics_do_not_freeze_the_page(
     assert tab.page.evaluate("document.querySelectorAll('.panel-place').length") <= 7 * 48
     tab.page.get_by_label("search metrics").fill("metric 9999")
     tab.wait("document.querySelectorAll('.panel-place').length === 1")
+
+
+def test_150_charts_are_drawn_while_one_scrolls_and_all_stay_live(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    groups = ("loss", "norm", "share", "speed", "memory")
+    names = [f"{groups[place % 5]}/m{place:03d}" for place in range(150)]
+    run = trainvitals.init(project="p", name="long", dir=tmp_path, agent=False)
+    for step in range(200):
+        run.log(dict.fromkeys(names, math.sin(step / 20)), step=step)
+    tab = open_tab(width=1440, height=900)
+    tab.page.goto(link(serve(tmp_path), Path(run.folder).name, "training"))
+    tab.wait(f"{CHARTS} >= 1")
+    assert tab.page.evaluate(CHARTS) < 150, "what nobody has scrolled to is not drawn"
+
+    def is_drawn() -> bool:
+        tab.page.mouse.wheel(0, 600)
+        return bool(tab.page.evaluate(f"{CHARTS} === 150"))
+
+    tab.page.mouse.move(700, 500)
+    wait_until(is_drawn, lambda: f"{tab.page.evaluate(CHARTS)} charts")
+    run.log(dict.fromkeys(names, math.nan), step=200)
+    tab.wait("document.querySelectorAll('.chart .badge.critical').length === 150")
+    run.finish()
 
 
 def test_the_same_page_is_a_report_that_opens_from_disk(
