@@ -105,7 +105,8 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
         ("data_time", "data_share_notable_percent", "waiting for data", "data_bound"),
         ("transfer_time", "transfer_share_notable_percent", "getting the batch to the GPU", "transfer_bound"),
         (
-            *("other_time", "other_work_percent"),
+            "other_time",
+            "other_work_percent",
             "work between steps, such as logging, evaluation and checkpoints",
             "other_work",
         ),
