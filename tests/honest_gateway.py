@@ -53,6 +53,8 @@ class Copy:
         """Whether it fits."""
         file, held = self.folder / frame.path, self.find(frame.path)
         file.parent.mkdir(parents=True, exist_ok=True)
+        if frame.kind == "document" and frame.generation != held.digest:
+            return False
         if frame.kind in ("document", "segment"):
             half = file.with_name(f".half-{file.name}")
             half.write_bytes(frame.data)

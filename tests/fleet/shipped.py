@@ -52,7 +52,10 @@ def frames_of(folder: Path, held: Mapping[str, Held], chance: random.Random) -> 
                 end = place + chance.randrange(1, 100_000)
                 yield FileRange(data=data[place:end], offset=place, generation="1", **about)
                 place = min(end, len(data))
-        elif (kind == "document" and wire.digest_of(data) != known.digest) or (kind != "document" and not known.end):
+        elif kind == "document":
+            if wire.digest_of(data) != known.digest:
+                yield FileRange(data=data, generation=known.digest, **about)
+        elif not known.end:
             yield FileRange(data=data, **about)
 
 

@@ -102,6 +102,51 @@ def test_any_gateway_goes_on_where_another_ended(store: Store) -> None:
     assert losses(store) == [step / 7 for step in range(1000)]
 
 
+def described(status: str, replaces: FileRange | None = None) -> FileRange:
+    about = {"format": 1, "id": RUN, "project": "vision", "status": status}
+    before = wire.digest_of(replaces.data) if replaces is not None else ""
+    return FileRange("run.json", "document", encode_line(about), generation=before)
+
+
+@pytest.mark.promise("gateways take turns with the documents of a run", "viewers see the last one that was sent")
+def test_a_gateway_that_is_behind_puts_no_older_document_in_the_place_of_a_newer(store: Store) -> None:
+    def status() -> str:
+        return StoreRuns(store).describe(RUN).status
+
+    with (
+        TestClient(Gateway(store, None).make_app()) as one,
+        TestClient(Gateway(store, None).make_app()) as other,
+    ):
+        last = described("queued")
+        send(one, ADDRESS, [last])
+        for text in ("running", "stalled", "running"):
+            last = described(text, replaces=last)
+            send(other, ADDRESS, [last])
+        last = described("finished", replaces=last)
+        assert send(one, ADDRESS, [last])["run.json"].digest == wire.digest_of(last.data)
+        assert status() == "finished"
+        again = described("queued", replaces=described("stalled"))
+        answer = other.post(ADDRESS, content=wire.encode_frames([again], compress=False))
+        assert answer.status_code == 409, "a request that was on its way for long"
+        assert parse(answer)["run.json"].digest == wire.digest_of(last.data)
+        assert status() == "finished"
+        # What this gateway saw last is what is sent: it is not there, for the other one has replaced it.
+        send(one, ADDRESS, [last := described("crashed", replaces=last)])
+        send(other, ADDRESS, [last := described("killed", replaces=last)])
+        send(one, ADDRESS, [described("crashed", replaces=last)])
+        assert status() == "crashed"
+
+
+def test_a_document_that_is_taken_beside_a_replica_that_is_behind_is_the_newest(store: Store) -> None:
+    first = described("queued")
+    behind = take([first], {}, "vision", RUN, 20261118)
+    later = take([described("running", replaces=first)], behind.ends, "vision", RUN, 20261118)
+    newest = take([described("finished", replaces=first)], behind.ends, "vision", RUN, 20261118)
+    for taken in (behind, newest, later):
+        store.write(taken.intake.blocks)
+    assert StoreRuns(store).describe(RUN).status == "finished"
+
+
 def test_rows_that_are_written_twice_count_once(store: Store) -> None:
     """A gateway is killed between the rows and its answer, and another takes a longer piece of the same lines."""
     for end in (60, 100, 100):
@@ -131,6 +176,18 @@ def test_a_text_that_was_begun_anew_replaces_the_one_before(client: TestClient, 
     reader = StoreRuns(store).open(RUN)
     assert reader.read_text("console", name, 1000).text == "new\nnewer\n"
     assert send(client, ADDRESS, [FileRange(name, "bytes", b"", 10, "2")])[name].generation == "2"
+
+
+def test_a_text_that_was_begun_anew_at_a_gateway_that_is_behind_replaces_the_one_before(store: Store) -> None:
+    name = "console.rank0.log"
+    with (
+        TestClient(Gateway(store, None).make_app()) as one,
+        TestClient(Gateway(store, None).make_app()) as other,
+    ):
+        send(one, ADDRESS, [DOCUMENT])
+        send(other, ADDRESS, [FileRange(name, "bytes", b"old old\n" * 9, 0, "1")])
+        send(one, ADDRESS, [FileRange(name, "bytes", b"new\n", 0, "2")])
+    assert StoreRuns(store).open(RUN).read_text("console", name, 1000).text == "new\n"
 
 
 # -- who may

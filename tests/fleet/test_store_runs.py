@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from engines import Engine
 from made_sweep import make_sweep
-from shipped import address_of, send, ship_all
+from shipped import address_of, parse, send, ship_all
 from starlette.testclient import TestClient
 
 from trainvitals import runtime
@@ -20,7 +20,7 @@ from trainvitals.fleet.clickhouse import ClickHouse, EngineError
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns, open_store
-from trainvitals.fleet.wire import MOVED, NOT_MOVED, FileRange
+from trainvitals.fleet.wire import MOVED, NOT_MOVED, FileRange, Held, digest_of
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.row_cache import Made
@@ -43,7 +43,9 @@ def put(store: Store, project: str, run: str, name: str, status: str = "finished
     created = format_time(1.8e9 + second)
     about = {"format": 1, "id": run, "project": project, "name": name, "status": status, "created": created}
     with TestClient(Gateway(store, None).make_app()) as client:
-        send(client, address_of(project, run), [FileRange("run.json", "document", encode_line(about))])
+        before = parse(client.get(address_of(project, run))).get("run.json", Held())
+        frame = FileRange("run.json", "document", encode_line(about), generation=before.digest)
+        send(client, address_of(project, run), [frame])
 
 
 def test_runs_are_listed_by_age_and_found_by_name(store: Store) -> None:
@@ -76,7 +78,8 @@ def test_a_run_that_went_on_in_another_project_is_shown_there_only(store: Store)
         assert runs.list_keys() == [name] and runs.describe(name).project == "vision"
         assert not runs.has_folder("default")
         assert StoreRuns(store, frozenset({"default"})).list_keys() == []
-        send(client, address_of("default", name), [FileRange("moved.json", "document", NOT_MOVED)])
+        back = FileRange("moved.json", "document", NOT_MOVED, generation=digest_of(MOVED))
+        send(client, address_of("default", name), [back])
     assert sorted(runs.list_keys()) == [f"default~{name}", f"vision~{name}"], "it has come back"
 
 

@@ -312,8 +312,10 @@ class Gateway:
             return take(frames, known, project, run, day)
 
         frames = await asyncio.to_thread(unpack)
+        # A file that begins replaces whatever another gateway has of that name, if this one knows of it or not.
+        begins = any(frame.kind == "bytes" and frame.offset == 0 for frame in frames)
         with self._writer.reserve(frames):
-            taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run))
+            taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run, fresh=begins))
             if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
                 taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run, fresh=True))
             await self._writer.write(taken.intake)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,8 @@ class Taken:
     ends: dict[str, End]
     """Of every file of the request: as they will be when the rows are in the store."""
     conflicts: set[str]
-    """Files of which nothing was taken: the frame does not begin where the store's copy ends."""
+    """Files of which nothing was taken: the frame does not begin where the store's copy ends, or replaces another
+    document than the store's."""
 
 
 def take(frames: Iterable[FileRange], known: Ends, project: str, run: str, day: int) -> Taken:
@@ -214,12 +216,17 @@ class _Taking:
         self._advance(frame.path, End(end=end, generation=frame.generation, version=version, modified=frame.modified))
 
     def _take_document(self, frame: FileRange, before: End) -> None:
+        if frame.path == layout.RUN_FILE:
+            self._check_run(frame.data)
+        if frame.generation != before.digest:
+            self.conflicts.add(frame.path)
+            return
         digest = digest_of(frame.data)
         if digest == before.digest:
             return
-        if frame.path == layout.RUN_FILE:
-            self._check_run(frame.data)
-        after = End(end=len(frame.data), digest=digest, version=before.version + 1, modified=frame.modified)
+        # The time, because what is known may be of a replica that is behind: its next version may exist elsewhere.
+        version = max(before.version + 1, time.time_ns() // 1000)
+        after = End(end=len(frame.data), digest=digest, version=version, modified=frame.modified)
         self.known[frame.path] = after
         self.intake.add(
             "documents",

@@ -203,14 +203,21 @@ class RunShipment:
         """Now that the gateway has the run in its project: have what is in an earlier one shown no longer."""
         before, run = self._about.project_before, self._place[1]
         if before not in ("", self.project):
-            if layout.MOVED_FILE in (self._held or {}):  # it has come back
-                gateway.send(*self._place, [FileRange(layout.MOVED_FILE, "document", wire.NOT_MOVED)])
+            if layout.MOVED_FILE in (held := self._held or {}):  # it has come back
+                self._mark(gateway, self.project, held[layout.MOVED_FILE], wire.NOT_MOVED)
             # A token that is not for that project has put nothing there.
             with contextlib.suppress(RunNotNow, GatewayRefused):
-                held = gateway.ask(before, run)
-                if held and held.get(layout.MOVED_FILE, Held()).digest != wire.digest_of(wire.MOVED):
-                    gateway.send(before, run, [FileRange(layout.MOVED_FILE, "document", wire.MOVED)])
+                if held := gateway.ask(before, run):
+                    self._mark(gateway, before, held.get(layout.MOVED_FILE, Held()), wire.MOVED)
         self._was_moved = True
+
+    def _mark(self, gateway: FarGateway, project: str, held: Held, content: bytes) -> None:
+        """Make this its moved.json."""
+        for _ in range(2):  # once more, if the gateway that was asked was behind
+            if held.digest == wire.digest_of(content):
+                return
+            frame = FileRange(layout.MOVED_FILE, "document", content, generation=held.digest)
+            held = gateway.send(project, self._place[1], [frame]).get(layout.MOVED_FILE, Held())
 
     def _send_less(self, frames: Sequence[FileRange]) -> None:
         total = sum(len(frame.data) for frame in frames)
@@ -434,7 +441,7 @@ class RunShipment:
         if held.digest == file.digest:
             return None
         file.sent_at = now
-        return FileRange(file.path, "document", data, modified=file.modified / 1e9)
+        return FileRange(file.path, "document", data, generation=held.digest, modified=file.modified / 1e9)
 
     def _read_lines(self, file: _File, held: Held, room: int, *, first: bool) -> bytes:
         path = self.folder / file.path

@@ -16,7 +16,9 @@ A body is a sequence of frames, and may be compressed as a whole (`Content-Encod
   charts are drawn. Side tables are not shipped.
 - `bytes`: more of any other file that only grows, from `offset` on. A file that was begun anew under the same name has
   another `generation`, and begins at 0.
-- `document`: a small file that is replaced as a whole, such as run.json.
+- `document`: a small file that is replaced as a whole, such as run.json. Its `generation` is the digest of what the
+  agent takes the gateway's copy to be, empty for none: a gateway that knows of another one asks the engine, so one that
+  is behind never puts an older document in the place of a newer one.
 
 A refusal is `{"error": reason}`. With 429 and `"quota": true` it is for this run only: its project or the token has had
 its share, and the agent goes on with its other runs.
@@ -79,6 +81,7 @@ class FileRange:
     data: bytes
     offset: int = 0
     generation: str = ""
+    """Of `bytes`: which file of this name it is. Of a document: the digest of the one that it replaces."""
     modified: float = 0.0
     """Of the file, in seconds since 1970, by the clock of its host."""
 
