@@ -13,6 +13,7 @@ import cramjam
 import httpx
 import pytest
 from engines import Engine, run_debian, run_victoria
+from made_runs import write_alike
 from shipped import address_of, parse, send
 from starlette.testclient import TestClient
 from waiting import PATIENCE, free_port, wait_until
@@ -277,6 +278,14 @@ def test_lines_and_documents_that_are_nested_too_deeply(depth: int, client: Test
     assert losses(store) == [step / 7 for step in range(2, 5)]
 
 
+def test_one_request_brings_no_more_rows_than_fit_into_memory(client: TestClient, tmp_path: Path) -> None:
+    data = write_alike(tmp_path / "alike.parquet", 1_200_000).read_bytes()
+    stems = (f"segments/training_metrics_20261118_06000{number}.rank0.parquet" for number in range(2))
+    body = wire.encode_frames([FileRange(stem, "segment", data) for stem in stems], compress=False)
+    answer = client.post(ADDRESS, content=body)
+    assert answer.status_code == 413 and "MB of memory" in answer.json()["error"], "so the agent sends them one by one"
+
+
 def test_names_with_sql_in_them_are_names(client: TestClient, store: Store) -> None:
     project, run = "it's; DROP TABLE points", "20261118-060000-'\\-aaaa"
     address = address_of(project.replace(";", "%3B"), run.replace("\\", "%5C"))
@@ -341,9 +350,8 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
 ) -> None:
     gateway = Gateway(store, None)
     body = wire.encode_frames([DOCUMENT], compress=False)
-    sealed = FileRange(f"segments/{NAME[:-6]}.parquet", "segment", bytes(gateways.MOST_PENDING // 40))
     with TestClient(gateway.make_app()) as busy:
-        with gateway._writer.reserve([sealed]):  # small on the way, and large in memory
+        with gateway._writer.reserve(gateways.MOST_PENDING):
             answer = busy.post(ADDRESS, content=body)
             assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
         assert busy.post(ADDRESS, content=body).status_code == 200

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from engines import Engine
+from made_runs import write_alike
 from shipped import address_of
 from starlette.testclient import TestClient
 
@@ -70,6 +71,19 @@ def site(
     monkeypatch.setattr(gateways, "GATHER_SECONDS", 0.0)
     with ExitStack() as stack:
         yield Site(Store(prepare(debian)), tmp_path, stack)
+
+
+@pytest.mark.promise("a sealed file of few bytes with very many rows", "its rows count for the quota")
+def test_a_sealed_file_is_charged_for_its_rows(site: Site, tmp_path: Path) -> None:
+    tokens.set_limits(site.file, Limits(gb_per_day=0.0005), project="vision")
+    name = "training_metrics_20261118_060000.rank0.parquet"
+    data = write_alike(tmp_path / name, 200_000).read_bytes()
+    assert len(data) < 20_000
+    body = wire.encode_frames([FileRange(f"segments/{name}", "segment", data)], compress=False)
+    answer = site.clients[0].post(address_of("vision", "r"), content=body, headers=site.headers["a"])
+    assert answer.status_code == 200
+    site.share()
+    assert [site.ship("vision", "r", 10).status_code for _ in site.clients] == [429, 429]
 
 
 def test_bytes_of_a_day_are_counted_over_all_gateways_and_begin_anew(site: Site) -> None:

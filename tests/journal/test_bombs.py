@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from made_runs import make_run, write
+from made_runs import make_run, write, write_alike
 
 from trainvitals.journal import footer
 from trainvitals.journal.checkup import find_faults
@@ -41,15 +41,6 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million rows are too many, which takes a second to write where the real limit takes a minute."""
     monkeypatch.setattr(footer, "ROWS_OF_ANY_FILE", 100_000)
     monkeypatch.setattr(footer, "ROWS_PER_BYTE", 1)
-
-
-def write_bomb(path: Path, rows: int) -> None:
-    path.parent.mkdir(exist_ok=True)
-    duckdb.connect().execute(
-        "COPY (SELECT 'loss' AS name, '' AS label, 0::BIGINT AS row, 1::BIGINT AS step, 1::BIGINT AS time, "
-        f"1.0::DOUBLE AS value, NULL::VARCHAR AS text FROM range({rows})) TO '{path}' "
-        "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 4000000)"
-    )
 
 
 @pytest.mark.promise("a sparse JSONL file of a terabyte", "the hole is skipped; every row is read")
@@ -100,7 +91,7 @@ def test_a_line_without_an_end_is_cut_and_what_follows_is_read(run: Path, monkey
 @pytest.mark.promise("a Parquet file of a few KB with billions of rows", "it is skipped before any data is read")
 def test_a_small_parquet_file_of_very_many_rows_is_left_out_and_counted(run: Path) -> None:
     bomb = run / "segments" / f"{LATE}.parquet"
-    write_bomb(bomb, 1_000_000)
+    write_alike(bomb, 1_000_000)
     assert bomb.stat().st_size < 20_000
     reader = RunReader(run)
     assert reader.names() == ["loss"]

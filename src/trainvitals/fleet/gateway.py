@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import http_client
 from trainvitals.errors import TrainvitalsError
-from trainvitals.fleet import wire
+from trainvitals.fleet import sealed, wire
 from trainvitals.fleet.audit import Audit
 from trainvitals.fleet.clickhouse import EngineAway, EngineError
-from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, take
+from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, Weight, take, weigh
 from trainvitals.fleet.quotas import OverQuota, Quotas
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
@@ -40,8 +40,8 @@ MOST_PENDING = 256 << 20
 """Bytes of rows in memory; from there on agents are asked to come back later. Their files are the queue."""
 MOST_ARRIVING = 128 << 20
 """Bytes of requests that are being received or understood."""
-GROWTH = {"segment": 50, "lines": 6}
-"""How many times as large its rows are in memory: a value has 3 bytes in a sealed file, 26 in a line, 160 as a row."""
+MOST_OF_REQUEST = sealed.MOST_MEMORY
+"""Bytes of rows that one request may bring; the same in parts may pass."""
 WRITERS = 2
 REMEMBERED_RUNS = 10_000
 BUSY_SECONDS, AWAY_SECONDS = 2, 5
@@ -93,9 +93,8 @@ class Writer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @contextmanager
-    def reserve(self, frames: Sequence[FileRange]) -> Iterator[None]:
-        """Room for their rows until they are in the engine; raises Busy. There is always room for one request."""
-        size = sum(len(frame.data) * GROWTH.get(frame.kind, 1) for frame in frames)
+    def reserve(self, size: int) -> Iterator[None]:
+        """Room for rows until they are in the engine; raises Busy. There is always room for one request."""
         if self._bytes and self._bytes + size > MOST_PENDING:
             raise Busy("too many rows waiting: the memory limit is reached")
         self._bytes += size
@@ -187,6 +186,7 @@ class Gateway:
         self.counts = GatewayCounts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
+        self._weighing = asyncio.Lock()
         self._arriving = 0
 
     def make_app(self) -> Starlette:
@@ -314,15 +314,26 @@ class Gateway:
         frames = await asyncio.to_thread(unpack)
         # A file that begins replaces whatever another gateway has of that name, if this one knows of it or not.
         begins = any(frame.kind == "bytes" and frame.offset == 0 for frame in frames)
-        with self._writer.reserve(frames):
+        weight = await self._weigh(frames)
+        with self._writer.reserve(weight.memory):
             taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run, fresh=begins))
             if taken.conflicts:  # another gateway may have more: ask before this is held against the agent
                 taken = await asyncio.to_thread(work, frames, await self._ends.get(project, run, fresh=True))
             await self._writer.write(taken.intake)
         if self._quotas is not None and taken.intake.rows:
-            self._quotas.add(access, project, run, sum(len(frame.data) for frame in frames))
+            self._quotas.add(access, project, run, weight.charged)
         self._ends.advance(project, run, {path: end for path, end in taken.ends.items() if end != End()})
         return (409 if taken.conflicts else 200), taken.ends
+
+    async def _weigh(self, frames: Sequence[FileRange]) -> Weight:
+        if any(frame.kind == "segment" for frame in frames):
+            async with self._weighing:  # one at a time: how much memory that takes is not known before
+                weight = await asyncio.to_thread(weigh, frames)
+        else:
+            weight = weigh(frames)
+        if weight.memory > MOST_OF_REQUEST:
+            raise TooLong(f"its rows take more than {MOST_OF_REQUEST >> 20} MB of memory")
+        return weight
 
     async def _pass_on(self, request: Request) -> Response:
         """A push of hardware metrics, as it came: agents need one address and one token for everything."""

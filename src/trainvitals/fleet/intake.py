@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from trainvitals.errors import JournalError, TrainvitalsError
+from trainvitals.errors import TrainvitalsError
+from trainvitals.fleet import sealed
 from trainvitals.fleet.native import Column, Repeated, encode_block
 from trainvitals.fleet.schema import TABLES
+from trainvitals.fleet.sealed import Word
 from trainvitals.fleet.wire import FileRange, Held, WireError, digest_of
-from trainvitals.journal import extremes, layout, parquet
+from trainvitals.journal import extremes, layout
 from trainvitals.journal.cursor import parse_timed
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import TimeParser
 from trainvitals.journal.extremes import NO_STEP, Numbers
 from trainvitals.journal.folder import project_folder
-from trainvitals.journal.footer import Oversized
 from trainvitals.journal.layout import LINE_TABLES, FileName
 from trainvitals.journal.segment_writer import Lines, numbers_of
 from trainvitals.plain_json import parse_json
 from trainvitals.safe_text import one_line
 
-Found = TypeVar("Found")
-
 LARGEST_END = 1 << 40
 _SEALED = 1 << 62
+_GROWTH = {"lines": 6}
+"""How many times as large its rows are in memory: a value has 26 bytes in a line, 160 as a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What it takes to keep frames."""
+
+    memory: int = 0
+    """Bytes of their rows."""
+    charged: int = 0
+    """Bytes that count for a quota."""
+
+
+def weigh(frames: Iterable[FileRange]) -> Weight:
+    """Before any rows are made. Raises WireError."""
+    memory = charged = 0
+    for frame in frames:
+        if frame.kind == "segment":
+            size = sealed.measure(frame)
+            memory += size.memory
+            charged += size.charged
+        else:
+            memory += len(frame.data) * _GROWTH.get(frame.kind, 1)
+            charged += len(frame.data)
+    return Weight(memory, charged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +198,7 @@ class _Taking:
     def _take_segment(self, frame: FileRange, path: str, before: End) -> None:
         name = _parse(frame.path.partition("/")[2])
         if not before.sealed:
-            numbers, words = _read_segment(frame)
+            numbers, words = sealed.read(frame)
             rows = [before.rows, int(numbers.row.max(initial=-1)) + 1, max((item[0] for item in words), default=-1) + 1]
             self._add_numbers(name, _rows_from(numbers, before.rows), 0)
             new = [item for item in words if item[0] >= before.rows]
@@ -376,41 +398,3 @@ def _find_first_step(numbers: Numbers, words: Sequence[Word]) -> int:
         first = known[numbers.row[known].argmin()]
         candidates.append((int(numbers.row[first]), int(numbers.step[first])))
     return min(candidates)[1] if candidates else NO_STEP
-
-
-Word = tuple[int, str, str, str, int, int]
-"""Row, name, label, text, step, time."""
-
-
-def _read_segment(frame: FileRange) -> tuple[Numbers, list[Word]]:
-    def ask(connection: Any) -> tuple[Numbers, list[Word]]:
-        numbers = extremes.read_numbers(connection, place)
-        words = connection.execute(
-            f"SELECT row, name, label, text, coalesce(step, {NO_STEP}), time FROM {parquet.scan([place])} "
-            "WHERE value IS NULL AND text IS NOT NULL ORDER BY name, label, row"
-        ).fetchall()
-        return numbers, words
-
-    with _as_file(frame) as place:
-        return _read(frame, ask)
-
-
-@contextlib.contextmanager
-def _as_file(frame: FileRange) -> Iterator[str]:
-    """A frame as a file that DuckDB may open."""
-    with tempfile.TemporaryDirectory(prefix="trainvitals-") as place:
-        (Path(place) / "frame.parquet").write_bytes(frame.data)
-        folder = parquet.OpenFolder(Path(place))
-        yield folder.locate("frame.parquet")
-
-
-def _read(frame: FileRange, ask: Callable[[Any], Found]) -> Found:
-    import duckdb
-
-    connection = parquet.connect()
-    try:
-        return ask(connection)
-    except (duckdb.Error, Oversized, JournalError, ValueError, TypeError) as error:
-        raise WireError(f"{frame.path} is not a segment of ours: {str(error).splitlines()[0][:200]}") from error
-    finally:
-        connection.close()

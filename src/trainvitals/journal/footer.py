@@ -31,21 +31,26 @@ class Oversized(JournalError):
 
 def check_size(file: str) -> None:
     """Raises Oversized, or OSError if the file cannot be read. What is no Parquet file passes: DuckDB refuses it."""
+    rows, size = count_rows(file), os.stat(file).st_size  # noqa: PTH116
+    if rows > min(MOST_ROWS, ROWS_OF_ANY_FILE + ROWS_PER_BYTE * size):
+        raise Oversized(f"{os.path.basename(file)} has {rows:,} rows in {size:,} bytes")  # noqa: PTH119
+
+
+def count_rows(file: str) -> int:
+    """As the footer says; 0 if there is none that can be understood. Raises Oversized for a very long one, OSError."""
     descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         size = os.fstat(descriptor).st_size
         end = os.pread(descriptor, _END, max(size - _END, 0))
         length = int.from_bytes(end[:4], "little")
         if end[4:] != _MAGIC or length + _END > size:
-            return
+            return 0
         beginning = os.pread(descriptor, min(length, _BEGINNING), size - _END - length)
     finally:
         os.close(descriptor)
     if length > LONGEST_FOOTER:
         raise Oversized(f"{os.path.basename(file)} has a footer of {length >> 20} MB")  # noqa: PTH119
-    rows = _find_row_count(beginning)
-    if rows > min(MOST_ROWS, ROWS_OF_ANY_FILE + ROWS_PER_BYTE * size):
-        raise Oversized(f"{os.path.basename(file)} has {rows:,} rows in {size:,} bytes")  # noqa: PTH119
+    return _find_row_count(beginning)
 
 
 def _find_row_count(data: bytes) -> int:

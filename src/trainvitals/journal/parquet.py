@@ -17,13 +17,13 @@ from typing import Any
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-def connect() -> Any:
+def connect(memory: str = "2GB") -> Any:
     """An in-memory DuckDB connection that leaves most of the machine to the training and loads nothing by itself."""
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 2,
-        "memory_limit": "2GB",
+        "memory_limit": memory,
         "max_temp_directory_size": "8GB",
         "temp_directory": f"{tempfile.gettempdir()}/trainvitals-spill-{os.getpid()}",  # else .tmp where the user works
         "autoinstall_known_extensions": False,
