@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import cramjam
@@ -19,7 +23,7 @@ from starlette.testclient import TestClient
 from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.fleet import gateway as gateways
-from trainvitals.fleet import schema, tokens, wire
+from trainvitals.fleet import pushes, schema, tokens, wire
 from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.gateway import Gateway
 from trainvitals.fleet.intake import take
@@ -44,7 +48,7 @@ def lines(first: int, end: int) -> bytes:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateways, "GATHER_SECONDS", 0.0)
-    monkeypatch.setattr(gateways, "PUSH_SECONDS", PATIENCE)
+    monkeypatch.setattr(pushes, "ANSWER_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -345,9 +349,7 @@ def test_a_full_disk_of_the_engine_is_said_and_nothing_is_acknowledged(small_dis
             assert losses(Store(opened)) == [step / 7 for step in range(5000)]
 
 
-def test_a_gateway_that_is_full_asks_agents_to_wait(
-    store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gateway_that_is_full_asks_agents_to_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = Gateway(store, None)
     body = wire.encode_frames([DOCUMENT], compress=False)
     with TestClient(gateway.make_app()) as busy:
@@ -356,8 +358,9 @@ def test_a_gateway_that_is_full_asks_agents_to_wait(
             assert answer.status_code == 429 and answer.headers["Retry-After"] == "2"
         assert busy.post(ADDRESS, content=body).status_code == 200
     monkeypatch.setattr(gateways, "MOST_ARRIVING", 10)
-    answer = client.post(ADDRESS, content=wire.encode_frames([DOCUMENT], compress=False))
-    assert answer.status_code == 429 and "too many concurrent requests" in answer.json()["error"]
+    with TestClient(Gateway(store, None).make_app()) as full:
+        answer = full.post(ADDRESS, content=body)
+        assert answer.status_code == 429 and "too many concurrent requests" in answer.json()["error"]
 
 
 def test_pushes_of_metrics_are_passed_on(store: Store, tmp_path: Path) -> None:
@@ -391,6 +394,64 @@ def test_a_gateway_without_a_place_for_metrics_says_so(store: Store, client: Tes
     away = Gateway(store, None, f"http://127.0.0.1:{free_port()}/api/v1/write").make_app()
     with TestClient(away) as other:
         assert other.post("/api/v1/write", content=b"").status_code == 503
+
+
+@pytest.mark.promise("the metrics storage hangs", "runs are taken as before; pushes beyond a limit are asked to wait")
+def test_a_metrics_storage_that_hangs_holds_up_no_run(store: Store) -> None:
+    body = wire.encode_frames([DOCUMENT, FileRange(NAME, "lines", lines(0, 10))], compress=False)
+
+    async def push_and_ship(silent: socket.socket) -> list[int]:
+        app = Gateway(store, None, f"http://127.0.0.1:{silent.getsockname()[1]}/api/v1/write").make_app()
+        link = httpx.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=link, base_url="http://gateway", timeout=PATIENCE) as client,
+        ):
+            begun = [
+                asyncio.create_task(client.post("/api/v1/write", content=b"x")) for _ in range(pushes.MOST_REQUESTS + 9)
+            ]
+            answer = await client.post(ADDRESS, content=body)
+            assert answer.status_code == 200
+            assert sum(not task.done() for task in begun) >= pushes.MOST_REQUESTS, "none of them was answered meanwhile"
+            silent.close()
+            return sorted(answer.status_code for answer in await asyncio.gather(*begun))
+
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
+        assert asyncio.run(push_and_ship(silent)) == [429] * 9 + [503] * pushes.MOST_REQUESTS
+    assert losses(store) == [step / 7 for step in range(10)]
+
+
+@pytest.mark.promise(
+    "an agent of one project names another tenant of the metrics storage",
+    "its metrics go to the tenant of its token, or to none",
+)
+def test_a_token_of_a_project_chooses_no_tenant_of_the_metrics_storage(store: Store, tmp_path: Path) -> None:
+    asked: list[str | None] = []
+
+    class Storage(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers["X-Scope-OrgID"])
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    file = tmp_path / "tokens.json"
+    given = [
+        tokens.add(file, "project", "write", ["vision"]),
+        tokens.add(file, "tenant", "write", ["vision"], "ml"),
+        tokens.add(file, "all", "write", ["*"]),
+    ]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Storage) as storage:
+        threading.Thread(target=storage.serve_forever, daemon=True).start()
+        app = Gateway(store, Tokens(file), f"http://127.0.0.1:{storage.server_port}/api/v1/write").make_app()
+        with TestClient(app) as client:
+            for token in given:
+                headers = {"Authorization": f"Bearer {token}", "X-Scope-OrgID": "finance"}
+                assert client.post("/api/v1/write", content=b"x", headers=headers).status_code == 204
+        storage.shutdown()
+    assert asked == [None, "ml", "finance"]
 
 
 def test_what_it_did_is_counted(client: TestClient) -> None:

@@ -33,6 +33,16 @@ def test_a_token_is_for_its_projects_and_role_only(tmp_path: Path) -> None:
     assert len({item for item in may if item[0] == "a"}) == 6
 
 
+def test_a_token_that_is_replaced_keeps_its_tenant(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    with pytest.raises(TokensError, match="no header can hold"):
+        tokens.add(file, "cluster", "write", ["vision"], "one\r\ntwo")
+    tokens.add(file, "cluster", "write", ["vision"], "ml")
+    again = tokens.add(file, "cluster", "write", ["vision"])
+    found = Tokens(file).find(f"Bearer {again}")
+    assert found is not None and found.find_metrics_tenant("finance") == "ml"
+
+
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic x", "Bearer x", "Bearer \ud800"])
 def test_anything_else_is_nobody(header: str, tmp_path: Path) -> None:
     tokens.add(tmp_path / "tokens.json", "cluster", "write", ["*"])
@@ -75,6 +85,11 @@ def test_a_change_of_the_file_counts_at_once(tmp_path: Path) -> None:
         ),
         ('{"tokens": [{"name": "a", "role": "read", "projects": "x", "sha256": ""}]}', "no list of projects"),
         ('{"tokens": [{"name": "a", "role": "read", "projects": [], "sha256": "zz"}]}', "no sha256"),
+        (
+            '{"tokens": [{"name": "a", "role": "read", "projects": [], "sha256": "%s", "metrics_tenant": "a b"}]}'
+            % ("0" * 64),
+            "has the metrics_tenant 'a b'",
+        ),
         ('{"tokens": [], "limits": {"vision": {"gb_a_day": 5}}}', "project 'vision' has the limit 'gb_a_day'"),
         ('{"tokens": [], "limits": {"vision": {"runs": true}}}', "runs True, which is not a number"),
         ('{"tokens": [], "limits": {"vision": 5}}', "has the limit ''"),

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.request
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainvitals import http_client
-from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet import sealed, wire
 from trainvitals.fleet.audit import Audit
 from trainvitals.fleet.clickhouse import EngineAway, EngineError
 from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, Weight, take, weigh
+from trainvitals.fleet.pushes import Pushes, pick_told
 from trainvitals.fleet.quotas import OverQuota, Quotas
+from trainvitals.fleet.room import Busy, Room
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
 from trainvitals.fleet.wire import FileRange, TooLong, WireError
@@ -38,8 +37,8 @@ GOOD_BYTES = 16 << 20
 """Written without waiting for more."""
 MOST_PENDING = 256 << 20
 """Bytes of rows in memory; from there on agents are asked to come back later. Their files are the queue."""
-MOST_ARRIVING = 128 << 20
-"""Bytes of requests that are being received or understood."""
+MOST_ARRIVING, MOST_REQUESTS = 128 << 20, 4096
+"""Bytes of requests that are being received or understood, and how many."""
 MOST_OF_REQUEST = sealed.MOST_MEMORY
 """Bytes of rows that one request may bring; the same in parts may pass."""
 WRITERS = 2
@@ -47,13 +46,6 @@ REMEMBERED_RUNS = 10_000
 BUSY_SECONDS, AWAY_SECONDS = 2, 5
 """What an agent is asked to wait."""
 REMOTE_WRITE = "/api/v1/write"
-PUSH_SECONDS = 30.0
-PASSED_HEADERS = ("content-type", "content-encoding", "x-prometheus-remote-write-version", "x-scope-orgid")
-_TOLD = ("content-type", "retry-after", "x-prometheus-remote-write-")
-
-
-class Busy(TrainvitalsError):
-    """There is no room for more rows now."""
 
 
 @dataclass(slots=True)
@@ -182,12 +174,12 @@ class Gateway:
         self._audit = audit
         self._quotas = Quotas(store, tokens) if tokens is not None else None
         self._tokens = tokens
-        self._metrics = metrics
+        self._pushes = Pushes(metrics) if metrics is not None else None
         self.counts = GatewayCounts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
         self._weighing = asyncio.Lock()
-        self._arriving = 0
+        self._arriving = Room(MOST_ARRIVING, MOST_REQUESTS)
 
     def make_app(self) -> Starlette:
         """The application."""
@@ -200,6 +192,8 @@ class Gateway:
             if self._quotas is not None:
                 self._quotas.start()
             yield
+            if self._pushes is not None:
+                self._pushes.close()
             await self._writer.stop()
             if self._quotas is not None:
                 await self._quotas.stop()
@@ -289,15 +283,8 @@ class Gateway:
             self._quotas.leave(project, run)
 
     async def _take_some(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
-        announced = request.headers.get("content-length", "")
-        size = min(int(announced), wire.MOST_BYTES) if announced.isdecimal() else wire.MOST_BYTES
-        if self._arriving + size > MOST_ARRIVING:
-            raise Busy("too many concurrent requests: the memory limit is reached")
-        self._arriving += size
-        try:
+        with self._arriving.hold(request.headers.get("content-length", "")):
             return await self._take_body(request, access, project, run)
-        finally:
-            self._arriving -= size
 
     async def _take_body(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         body = await _read_body(request)
@@ -345,19 +332,18 @@ class Gateway:
             return _refuse(401, "missing or unknown token")
         if access.role == "read":
             return _refuse(403, "this token may not write")
-        if self._metrics is None:
+        if self._pushes is None:
             return _refuse(404, "this gateway does not accept metrics: it was started without --metrics")
-        headers = {name: value for name in PASSED_HEADERS if (value := request.headers.get(name)) is not None}
         try:
-            body = await _read_body(request)
-            push = urllib.request.Request(self._metrics, body, headers, method="POST")
-            answer = await asyncio.to_thread(http_client.send, push, PUSH_SECONDS)
+            with self._pushes.room.hold(request.headers.get("content-length", "")):
+                answer = await self._pushes.send(await _read_body(request), request.headers, access)
+        except Busy as error:
+            return _refuse(429, error.message, BUSY_SECONDS)
         except WireError as error:
             return _refuse(413, error.message)
         except (OSError, ValueError) as error:
             return _refuse(503, f"the metrics storage cannot be reached: {error}", AWAY_SECONDS)
-        told = {name: value for name, value in answer.headers.items() if name.lower().startswith(_TOLD)}
-        return Response(answer.body, answer.status, told)
+        return Response(answer.body, answer.status, pick_told(answer.headers))
 
     async def _say_health(self, request: Request) -> Response:
         from starlette.responses import JSONResponse

@@ -1,18 +1,20 @@
 """Who may do what at a gateway: a file of tokens, of which only hashes are kept. Tested in tests/fleet/test_tokens.py.
 
     {"tokens": [{"name": "cluster-a", "role": "write", "projects": ["vision", "speech"], "sha256": "...",
-                 "limits": {"gb_per_day": 20}}],
+                 "limits": {"gb_per_day": 20}, "metrics_tenant": "ml"}],
      "limits": {"vision": {"gb_per_day": 50, "runs_per_day": 100, "runs": 5000}, "*": {"runs": 1000}}}
 
 A token has 256 bits of chance, so a plain hash is enough: there is nothing to guess. The file is read again when it
 changes, so a token can be added or taken away without a restart. `limits` are those of projects, `*` of each that is
-not named; how they are counted is in `quotas`.
+not named; how they are counted is in `quotas`. `metrics_tenant` is the tenant of a metrics storage that the bearer's
+pushes are for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 import stat
 import threading
@@ -28,6 +30,8 @@ from trainvitals.errors import TrainvitalsError
 
 Role = Literal["write", "read", "admin"]
 ROLES: tuple[str, ...] = get_args(Role)
+_TENANT = re.compile(r"[!-~]{0,150}")
+"""What may stand in a header."""
 ALL = "*"
 MOST_BYTES = 16 << 20
 
@@ -74,6 +78,11 @@ class Access:
     role: str
     projects: frozenset[str]
     limits: Limits = field(default_factory=Limits)
+    metrics_tenant: str = ""
+
+    def find_metrics_tenant(self, asked: str | None) -> str | None:
+        """The tenant for which hardware metrics are pushed. Only who may write every project may ask for any."""
+        return self.metrics_tenant or (asked if ALL in self.projects else None)
 
     def may(self, role: Role, project: str) -> bool:
         """An admin may do everything, in its projects. Who writes reads how far it got; nothing else."""
@@ -171,8 +180,8 @@ def read(file: Path) -> dict[str, Any]:
     return {**found, "limits": limits}
 
 
-def add(file: Path, name: str, role: str, projects: list[str]) -> str:
-    """A new token, which is only told here. One of the same name is replaced; its limits stay."""
+def add(file: Path, name: str, role: str, projects: list[str], metrics_tenant: str = "") -> str:
+    """A new token, which is only told here. One of the same name is replaced; its limits and tenant stay."""
     try:
         found = read(file)
     except FileNotFoundError:
@@ -180,8 +189,11 @@ def add(file: Path, name: str, role: str, projects: list[str]) -> str:
     before = [entry for entry in found["tokens"] if entry.get("name") == name]
     token = secrets.token_urlsafe(32)
     entry: dict[str, Any] = {"name": name, "role": role, "projects": projects, "sha256": _hash(token).hex()}
-    if before and before[0].get("limits"):
-        entry["limits"] = before[0]["limits"]
+    if metrics_tenant:
+        entry["metrics_tenant"] = _check_tenant(f"the token {name!r}", metrics_tenant)
+    for kept in ("limits", "metrics_tenant"):
+        if before and before[0].get(kept) and kept not in entry:
+            entry[kept] = before[0][kept]
     found["tokens"] = [*(entry for entry in found["tokens"] if entry.get("name") != name), entry]
     _write(file, found)
     return token
@@ -240,8 +252,15 @@ def _parse(entries: list[Mapping[str, Any]]) -> dict[bytes, Access]:
         if len(key) != 32:
             raise TokensError(f"{what} has no sha256")
         limits = Limits.parse(what, entry.get("limits", {}))
-        found[key] = Access(str(name), str(role), frozenset(projects), limits)
+        tenant = _check_tenant(what, entry.get("metrics_tenant", ""))
+        found[key] = Access(str(name), str(role), frozenset(projects), limits, tenant)
     return found
+
+
+def _check_tenant(what: str, tenant: object) -> str:
+    if not isinstance(tenant, str) or _TENANT.fullmatch(tenant) is None:
+        raise TokensError(f"{what} has the metrics_tenant {str(tenant)[:50]!r}, which no header can hold")
+    return tenant
 
 
 def _parse_limits(found: Mapping[str, Any]) -> dict[str, Limits]:

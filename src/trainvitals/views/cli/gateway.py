@@ -139,6 +139,9 @@ def _add_token(parser: Parser) -> None:
     parser.add_argument(
         "--role", metavar="ROLE", type=one_of(*ROLES), default="write", help="write, read or admin (default: write)"
     )
+    parser.add_argument(
+        "--metrics-tenant", metavar="ID", default="", help="tenant of hardware metrics pushed with it (X-Scope-OrgID)"
+    )
     parser.add_argument("--remove", action="store_true", help="remove the token")
 
 
@@ -155,7 +158,9 @@ def _token(arguments: argparse.Namespace) -> int:
     if not arguments.project:
         raise UsageError("--project is missing", hint="for all projects: --project '*'")
     with _changing(arguments.tokens):
-        token = tokens.add(arguments.tokens, arguments.name, arguments.role, arguments.project)
+        token = tokens.add(
+            arguments.tokens, arguments.name, arguments.role, arguments.project, arguments.metrics_tenant
+        )
     print(token)
     print_line("this token is shown only once; the file has its hash")
     return 0
