@@ -1,9 +1,10 @@
-"""Files of certificates that may be replaced at any time. Tested in tests/exporters/test_credentials.py."""
+"""Files of certificates that may be replaced at any time. Tested in tests/exporters/test_credentials.py and
+tests/fleet/test_serving.py."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,37 @@ def stamp(files: Iterable[Path]) -> Stamps:
         else:
             found.append((status.st_ino, status.st_mtime_ns))
     return tuple(found)
+
+
+class CurrentContext:
+    """For TLS, with what the files hold now. While they are being replaced they may not fit together: until they do,
+    what was valid stays in force."""
+
+    def __init__(
+        self,
+        files: Iterable[Path],
+        make: Callable[[], ssl.SSLContext],
+        tell: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        """Raises OSError, as `make` does. `tell` hears once of files that cannot be used."""
+        self._files = tuple(files)
+        self._make = make
+        self._tell = tell
+        self._stamps = self._told = stamp(self._files)
+        self._context = make()
+
+    def get(self) -> ssl.SSLContext:
+        """For the next connection."""
+        stamps = stamp(self._files)
+        if stamps != self._stamps:
+            try:
+                self._context = self._make()
+                self._stamps = stamps
+            except OSError as error:
+                if stamps != self._told:
+                    self._tell(error)
+                self._told = stamps
+        return self._context
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainvitals import runtime
+from trainvitals.certificates import CurrentContext
 
 REQUEST_SECONDS = 15.0
 """Time for a request to arrive in full, from its first byte, or from the start of the connection."""
@@ -63,7 +64,7 @@ class GuardedProtocol(H11Protocol):
 
     guests: Guests
     request_seconds: float
-    context: ssl.SSLContext | None
+    context: CurrentContext | None
     _timer: asyncio.TimerHandle | None = None
     _below: asyncio.Transport | None = None
     """The connection without TLS, while hands are shaken."""
@@ -84,7 +85,7 @@ class GuardedProtocol(H11Protocol):
             transport.pause_reading()
             self.connections.add(self)  # so that the server ends it with the others
             self._below = transport
-            self._handshake = self.loop.create_task(self._shake_hands(transport, self.context))
+            self._handshake = self.loop.create_task(self._shake_hands(transport, self.context.get()))
         peer = transport.get_extra_info("peername")
         if not self.guests.admit(self, str(peer[0]) if peer else ""):
             self.hang_up()
@@ -150,7 +151,7 @@ class GuardedProtocol(H11Protocol):
             self._timer = None
 
 
-def make_protocol(request_seconds: float = REQUEST_SECONDS, context: ssl.SSLContext | None = None) -> Any:
+def make_protocol(request_seconds: float = REQUEST_SECONDS, context: CurrentContext | None = None) -> Any:
     """A protocol class with a separate list of connections; with a context they speak TLS, in a loop of asyncio."""
     about = {"guests": Guests(), "request_seconds": request_seconds, "context": context}
     return type("Protocol", (GuardedProtocol,), about)
@@ -176,7 +177,7 @@ def make_server(
     grace_seconds: int,
     idle_seconds: int,
     request_seconds: float = REQUEST_SECONDS,
-    context: ssl.SSLContext | None = None,
+    context: CurrentContext | None = None,
     lifespan: Literal["auto", "off"] = "auto",
 ) -> uvicorn.Server:
     """A server within these limits. `grace_seconds` are for requests that it still answers when it is to end,

@@ -79,6 +79,46 @@ def test_a_gateway_takes_what_is_sent_over_mutual_tls(debian: Engine, start: Sta
     assert process.wait() == -signal.SIGTERM  # as the shell expects of it, after what was begun is done
 
 
+def read_serial(authority: trustme.CA, port: int) -> object:
+    """Of the certificate that a new connection is shown."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with (
+        socket.create_connection(("127.0.0.1", port)) as link,
+        context.wrap_socket(link, server_hostname="localhost") as secure,
+    ):
+        found = secure.getpeercert()
+        assert found is not None
+        return found["serialNumber"]
+
+
+@pytest.mark.promise(
+    "the gateway's certificate is renewed",
+    "the new one is shown at once, without a restart, once its files fit together",
+)
+def test_a_certificate_that_is_renewed_is_used_without_a_restart(debian: Engine, start: Start, tmp_path: Path) -> None:
+    authority, port = trustme.CA(), free_port()
+    issue(authority, tmp_path)
+    process = start(
+        *("--store", debian.address("renewed"), "--port", str(port), "--certificate", "gw.pem", "--key", "gw.key")
+    )
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=PATIENCE) as client:
+        wait_until(lambda: answers(client), "the gateway")
+    first = read_serial(authority, port)
+    key = (tmp_path / "gw.key").read_bytes()
+    issue(authority, tmp_path)
+    new_key = (tmp_path / "gw.key").read_bytes()
+    (tmp_path / "gw.key").write_bytes(key)  # only half of it has arrived
+    assert read_serial(authority, port) == first
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "cannot use" in line)
+    assert "gw.pem, gw.key for TLS: no PEM certificate with its key; the previous certificate stays in use" in said
+    (tmp_path / "gw.key").write_bytes(new_key)
+    assert read_serial(authority, port) not in (first, None)
+
+
 @pytest.mark.promise("more half-sent requests than the gateway may have files open", "agents are served")
 def test_half_sent_requests_keep_no_agent_out(debian: Engine, start: Start) -> None:
     port = free_port()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from trainvitals.certificates import ClientTls, Stamps, stamp
+from trainvitals.certificates import ClientTls, CurrentContext
 from trainvitals.errors import SettingError
 
 
@@ -23,8 +23,7 @@ class Credentials:
     tls: ClientTls = field(default_factory=ClientTls)
     _token: str | None = field(init=False, repr=False)
     _headers: Mapping[str, str] = field(init=False, repr=False)
-    _context: ssl.SSLContext | None = field(init=False, default=None)
-    _stamps: Stamps = field(init=False, default=())
+    _context: CurrentContext | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._token = self.read_token()
@@ -32,9 +31,8 @@ class Credentials:
         if self.tls.key is not None and self.tls.certificate is None:
             raise SettingError("prometheus.push_tls_key needs prometheus.push_tls_certificate")
         if self.tls.files:
-            self._stamps = stamp(self.tls.files)
             try:
-                self._context = self.tls.make_context()
+                self._context = CurrentContext(self.tls.files, self.tls.make_context)
             except ssl.SSLError as error:
                 raise SettingError(f"invalid TLS certificate or key for pushes: {error.reason or error}") from error
             except OSError as error:
@@ -55,9 +53,4 @@ class Credentials:
     @property
     def context(self) -> ssl.SSLContext | None:
         """For TLS; None for that of everybody."""
-        stamps = stamp(self.tls.files)
-        if stamps != self._stamps:
-            with suppress(OSError):
-                self._context = self.tls.make_context()
-                self._stamps = stamps
-        return self._context
+        return self._context.get() if self._context is not None else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from trainvitals import http_client
-from trainvitals.certificates import ClientTls, Stamps, stamp
+from trainvitals.certificates import ClientTls, CurrentContext
 from trainvitals.errors import SettingError
 from trainvitals.fleet import wire
 from trainvitals.fleet.wire import FileRange, Held
@@ -108,8 +108,7 @@ class FarGateway:
 
     def __init__(self, access: GatewayAccess) -> None:
         self._access = access
-        self._context: ssl.SSLContext | None = None
-        self._stamps: Stamps = ()
+        self._context: CurrentContext | None = None
         self._pause = FIRST_PAUSE
         self._again = 0.0
         self.trouble = ""
@@ -148,7 +147,7 @@ class FarGateway:
             request = urllib.request.Request(
                 f"{access.address}{wire.PREFIX}/runs/{place}", data=body, headers=headers, method=method
             )
-            context = self._make_context() if access.address.startswith("https:") else None
+            context = self._find_context() if access.address.startswith("https:") else None
             answer = http_client.send(request, REQUEST_SECONDS, most=MOST_OF_AN_ANSWER, context=context)
         except http_client.UnknownAuthority as error:
             raise self._fail(f"{error} (gateway_ca: the file of the CA that signed it)") from None
@@ -204,12 +203,11 @@ class FarGateway:
         self.trouble = redact_text(text)
         return NotNow(self.trouble)
 
-    def _make_context(self) -> ssl.SSLContext:
-        """Made anew when a certificate was replaced. Loading those of the system takes longer than a request."""
-        stamps = stamp(self._access.tls.files)
-        if self._context is None or stamps != self._stamps:
-            self._context, self._stamps = self._access.tls.make_context(), stamps
-        return self._context
+    def _find_context(self) -> ssl.SSLContext:
+        """Kept: loading the certificates of the system takes longer than a request."""
+        if self._context is None:
+            self._context = CurrentContext(self._access.tls.files, self._access.tls.make_context)
+        return self._context.get()
 
 
 def _is_quota(answer: http_client.Answer) -> bool:

@@ -8,9 +8,10 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainvitals.certificates import make_server_context
+from trainvitals.certificates import CurrentContext, make_server_context
 from trainvitals.errors import TrainvitalsError
 from trainvitals.fleet.gateway import Gateway
+from trainvitals.stderr import print_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,25 @@ class Listening:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 
-    def make_context(self) -> ssl.SSLContext | None:
+    def open_context(self) -> CurrentContext | None:
         """For TLS, None without; raises TrainvitalsError."""
-        if self.certificate is None or self.key is None:
+        certificate, key = self.certificate, self.key
+        if certificate is None or key is None:
             return None
-        try:
-            return make_server_context(self.certificate, self.key, self.client_ca)
-        except OSError as error:
-            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path)
+
+        def describe(error: OSError) -> str:
             reason = "no PEM certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
-            raise TrainvitalsError(
-                f"cannot use {files} for TLS: {reason}", hint="check --certificate, --key and --client-ca"
-            ) from error
+            return f"cannot use {', '.join(map(str, files))} for TLS: {reason}"
+
+        files = [path for path in (certificate, key, self.client_ca) if path is not None]
+        try:
+            return CurrentContext(
+                files,
+                lambda: make_server_context(certificate, key, self.client_ca),
+                lambda error: print_line(f"{describe(error)}; the previous certificate stays in use"),
+            )
+        except OSError as error:
+            raise TrainvitalsError(describe(error), hint="check --certificate, --key and --client-ca") from error
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -56,7 +64,7 @@ def bind(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(gateway: Gateway, context: ssl.SSLContext | None, bound: socket.socket) -> None:
+def serve(gateway: Gateway, context: CurrentContext | None, bound: socket.socket) -> None:
     """Until Ctrl-C or SIGTERM, over TLS with a context."""
     from trainvitals.connections import PIECE_SECONDS, make_server
 

@@ -97,7 +97,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     where = Listening(
         arguments.listen, bound.getsockname()[1], arguments.certificate, arguments.key, arguments.client_ca
     )
-    context = where.make_context()
+    context = where.open_context()
     print_line(f"gateway at {where.address}, storing in {engine.address.shown}")
     serve(Gateway(Store(engine), tokens, metrics, audit), context, bound)
     return 0
