@@ -45,7 +45,9 @@ def test_a_gateway_brings_older_tables_up_to_date(engine: Engine, monkeypatch: p
 
 def test_statements_for_a_cluster_name_it_everywhere() -> None:
     found = list(schema.make_statements("runs", (26, 3), cluster="prod", days=90))
-    assert all("ON CLUSTER 'prod'" in statement for statement in found)
+    *made, version = found
+    assert all("ON CLUSTER 'prod'" in statement for statement in made)
+    assert version.startswith("INSERT INTO runs.schema_versions")
     points = next(statement for statement in found if "points_local" in statement)
     assert "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/runs/points', '{replica}')" in points
     assert "INTERVAL 90 DAY" in points and "CODEC" in points

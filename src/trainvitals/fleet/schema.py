@@ -139,7 +139,8 @@ class SchemaError(EngineError):
 
 def make_statements(database: str, version: tuple[int, ...], *, cluster: str = "", days: int = 0) -> Iterator[str]:
     """What makes the tables on a server of this version. With a cluster: replicated tables `<name>_local`, and one of
-    the plain name over all shards. With `days`, rows received earlier are removed."""
+    the plain name over all shards. With `days`, rows received earlier are removed. New tables say of which version they
+    are; tables that were there keep theirs."""
     on = f" ON CLUSTER {literal(cluster)}" if cluster else ""
     yield f"CREATE DATABASE IF NOT EXISTS {database}{on}"
     for table in TABLES.values():
@@ -154,6 +155,10 @@ def make_statements(database: str, version: tuple[int, ...], *, cluster: str = "
     yield (
         f"CREATE TABLE IF NOT EXISTS {database}.{_SCHEMA_TABLE}{on} (number UInt8, version UInt32) "
         f"ENGINE = {engine} ORDER BY number"
+    )
+    yield (
+        f"INSERT INTO {database}.{_SCHEMA_TABLE} (number, version) SELECT 1, {VERSION} FROM system.one "
+        f"WHERE (SELECT count() FROM {database}.{_SCHEMA_TABLE}) = 0"
     )
 
 
@@ -195,7 +200,7 @@ def prepare(engine: ClickHouse, *, cluster: str = "", days: int = 0) -> None:
     if known > VERSION:
         raise _too_new(known)
     on = f" ON CLUSTER {literal(cluster)}" if cluster else ""
-    for number in range(known + 1 if known else VERSION + 1, VERSION + 1):
+    for number in range(known + 1, VERSION + 1):
         for statement in MIGRATIONS[number]:
             engine.execute(statement.replace("{cluster}", on))
     if known != VERSION:
