@@ -113,4 +113,6 @@ def check_cluster(place: Path) -> ClusterCheck:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as found:
-        print(check_cluster(Path(found)))
+        checked = check_cluster(Path(found))
+    print(checked)
+    sys.exit(1 if checked.wrong else 0)

@@ -27,15 +27,33 @@ def test_an_engine_that_keeps_everything_passes_and_is_left_as_it_was(
 def test_what_is_lost_is_noticed(
     debian: Engine, prepare: Callable[[Engine], ClickHouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, calls = Store.write, []
+    write = Store.write
+    lost: list[list[bytes]] = []
 
     def lose(store: Store, blocks: dict[str, list[bytes]]) -> None:
-        calls.append(1)
-        write(store, {table: rows for table, rows in blocks.items() if table != "points" or len(calls) != 5})
+        points = blocks.get("points")
+        if points is not None and len(lost) < 2:
+            lost.append(points)  # the first piece of two runs, however often it is sent
+        write(store, {table: rows for table, rows in blocks.items() if not any(rows is gone for gone in lost)})
 
     monkeypatch.setattr(Store, "write", lose)
-    monkeypatch.setattr(checking, "PIECES", 20)
-    assert "values came back" in check_engine(prepare(debian)).wrong[0]
+    wrong = check_engine(prepare(debian)).wrong
+    assert [text.partition(": ")[0] for text in wrong] == ["20231114-221300-check-aaaa", "20231114-221301-check-aaaa"]
+    assert all("values came back of 1,250" in text for text in wrong)
+
+
+@pytest.mark.parametrize("table", ["documents", "points"])
+def test_what_never_arrived_is_noticed(
+    table: str, debian: Engine, prepare: Callable[[Engine], ClickHouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+    monkeypatch.setattr(checking, "RUNS", 2)
+
+    def lose(store: Store, blocks: dict[str, list[bytes]]) -> None:
+        write(store, {name: rows for name, rows in blocks.items() if name != table})
+
+    monkeypatch.setattr(Store, "write", lose)
+    assert len(check_engine(prepare(debian)).wrong) == 2
 
 
 def test_an_engine_that_is_away_for_a_moment_is_waited_for(

@@ -6,7 +6,7 @@ import pytest
 from engines import Engine
 
 from trainvitals.fleet import schema
-from trainvitals.fleet.schema import SchemaError
+from trainvitals.fleet.schema import SchemaError, TableChange
 
 
 def test_tables_are_made_once_and_of_one_version(engine: Engine) -> None:
@@ -35,12 +35,22 @@ def test_a_gateway_brings_older_tables_up_to_date(engine: Engine, monkeypatch: p
     schema.prepare(opened)
     newer = schema.VERSION + 1
     monkeypatch.setattr(schema, "VERSION", newer)
-    monkeypatch.setattr(schema, "MIGRATIONS", {newer: ("ALTER TABLE points{cluster} ADD COLUMN note String",)})
+    monkeypatch.setattr(schema, "MIGRATIONS", {newer: (TableChange("points", "ADD COLUMN note String"),)})
     with pytest.raises(SchemaError, match="to migrate them"):
         schema.check(opened)
     schema.prepare(opened)
     schema.check(opened)
     assert "note" in opened.execute("DESCRIBE TABLE points").decode()
+
+
+def test_a_migration_reaches_the_rows_of_a_cluster() -> None:
+    both = TableChange("points", "ADD COLUMN note String").make_statements("runs", "prod")
+    assert list(both) == [
+        "ALTER TABLE runs.points_local ON CLUSTER 'prod' ADD COLUMN note String",
+        "ALTER TABLE runs.points ON CLUSTER 'prod' ADD COLUMN note String",
+    ]
+    rows = TableChange("points", "UPDATE value = 0 WHERE step < 0", of_columns=False).make_statements("runs", "prod")
+    assert list(rows) == ["ALTER TABLE runs.points_local ON CLUSTER 'prod' UPDATE value = 0 WHERE step < 0"]
 
 
 def test_statements_for_a_cluster_name_it_everywhere() -> None:

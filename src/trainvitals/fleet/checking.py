@@ -1,8 +1,9 @@
 """Does an engine keep what it acknowledges? `trainvitals gateway check` asks that of a site's own cluster.
 
-A made-up run is written in many pieces, some of them twice, as gateways that are killed do; meanwhile a command of the
-site may take a replica away. Then every value is read back and compared. The project is one of its own, and is removed
-afterwards. Tested in tests/fleet/test_checking.py.
+Made-up runs are written in many pieces, some of them twice, as gateways that are killed do; meanwhile a command of the
+site may take a replica away. Then every value is read back and compared. There are so many runs because each of them is
+on one shard, and every shard has to be seen. The project is one of its own, and is removed afterwards. Tested in
+tests/fleet/test_checking.py.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainvitals.errors import RunNotFound
 from trainvitals.fleet.clickhouse import ClickHouse, EngineAway, EngineError, literal
-from trainvitals.fleet.intake import End, take
-from trainvitals.fleet.schema import TABLES
+from trainvitals.fleet.intake import End, RowBlocks, take
+from trainvitals.fleet.schema import TABLES, TableChange
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.wire import FileRange
 from trainvitals.journal.encoding import encode_line, format_time
 
-ROWS = 20_000
-PIECES = 40
+RUNS = 16
+"""That all of them miss one of two shards has a chance of one in 30,000; one of four, of one in 25."""
+ROWS = 1250
+"""Of each run."""
+PIECES = 3
 AWAY_SECONDS = 300.0
 """How long an engine may be away in between."""
 _START = 1_700_000_000.0
@@ -67,55 +72,79 @@ def check_engine(engine: ClickHouse, *, cluster: str = "", disturb: Callable[[],
     return found
 
 
+class _MadeRun:
+    """One run, and how far it is written."""
+
+    def __init__(self, project: str, number: int) -> None:
+        self.project = project
+        self.name = f"20231114-2213{number:02d}-check-aaaa"
+        chance = random.Random(number)
+        self.values = [*_VALUES, *(chance.gauss(1, 1e-3) for _ in range(ROWS - len(_VALUES)))]
+        self._known: dict[str, End] = {}
+
+    def make_frames(self) -> Iterator[FileRange]:
+        """What is to be written, in order."""
+        about = {"format": 1, "id": self.name, "project": self.project, "status": "finished"}
+        yield FileRange("run.json", "document", encode_line({**about, "created": format_time(_START)}))
+        offset, size = 0, -(-ROWS // PIECES)
+        for first in range(0, ROWS, size):
+            lines = b"".join(
+                encode_line({"timestamp": format_time(_START + step), "step": step, "loss": self.values[step]})
+                for step in range(first, min(first + size, ROWS))
+            )
+            yield FileRange("training_metrics_20231114_221320.rank0.jsonl", "lines", lines, offset)
+            offset += len(lines)
+
+    def take(self, frame: FileRange) -> RowBlocks:
+        """Its rows."""
+        taken = take([frame], self._known, self.project, self.name, 20231114)
+        self._known.update(taken.ends)
+        return taken.intake
+
+    def compare(self, runs: StoreRuns) -> str | None:
+        """What was read back otherwise than it was written."""
+        try:
+            if runs.describe(self.name).status != "finished":
+                return "its description is missing"
+            found = runs.open(self.name).series(["loss"])
+        except RunNotFound:
+            return "it is missing"
+        if not found:
+            return "its values are missing"
+        series, expected = found[0], np.array(self.values)
+        if not np.array_equal(series.y, expected, equal_nan=True) or np.signbit(series.y[1]) != np.signbit(expected[1]):
+            return f"{series.total:,} values came back of {ROWS:,}, or others than were written"
+        return None if np.array_equal(series.x, np.arange(ROWS)) else "the steps are not those that were written"
+
+
 def _check(store: Store, project: str, disturb: Callable[[], None] | None) -> ClusterCheck:
     started = time.monotonic()
     waited = 0.0
     repeated = 0
-    chance = random.Random(1)
-    values = [*_VALUES, *(chance.gauss(1, 1e-3) for _ in range(ROWS - len(_VALUES)))]
-    run = "20231114-221320-check-aaaa"
-    document = {"format": 1, "id": run, "project": project, "status": "finished", "created": format_time(_START)}
-    frames = [FileRange("run.json", "document", encode_line(document)), *_frames(values)]
-    known: dict[str, End] = {}
-    for number, frame in enumerate(frames):
-        if number == len(frames) // 2 and disturb is not None:
+    runs = [_MadeRun(project, number) for number in range(RUNS)]
+    # A piece of each run in turn, so that all of them are half written when it is disturbed.
+    turns = zip(*(run.make_frames() for run in runs), strict=True)
+    pieces = [(run, frame) for turn in turns for run, frame in zip(runs, turn, strict=True)]
+    for number, (run, frame) in enumerate(pieces):
+        if number == len(pieces) // 2 and disturb is not None:
             disturb()
-        taken = take([frame], known, project, run, 20231114)
-        known.update(taken.ends)
-        write = functools.partial(store.write, taken.intake.blocks)
+        write = functools.partial(store.write, run.take(frame).blocks)
         waited += _insist(write)
-        if number % 5 == 0:  # as after a gateway that was killed before it answered
+        if number % 7 == 0:  # as after a gateway that was killed before it answered
             waited += _insist(write)
             repeated += 1
     seconds = time.monotonic() - started
-    wrong, settled = _compare(store, project, run, values), 0.0
+    wrong, settled = _compare(store, runs), 0.0
     while wrong and disturb is not None and settled < AWAY_SECONDS:
         time.sleep(1.0)
         settled = time.monotonic() - started - seconds
-        wrong = _compare(store, project, run, values)
-    return ClusterCheck(ROWS, seconds, repeated, waited, tuple(wrong), settled)
+        wrong = _compare(store, runs)
+    return ClusterCheck(RUNS * ROWS, seconds, repeated, waited, tuple(wrong), settled)
 
 
-def _compare(store: Store, project: str, run: str, values: list[float]) -> list[str]:
-    wrong = []
-    (series,) = StoreRuns(store, frozenset({project})).open(run).series(["loss"])
-    expected = np.array(values)
-    if not np.array_equal(series.y, expected, equal_nan=True) or np.signbit(series.y[1]) != np.signbit(expected[1]):
-        wrong.append(f"loss: {series.total:,} values came back of {ROWS:,}, or others than were written")
-    if not np.array_equal(series.x, np.arange(ROWS)):
-        wrong.append("the steps are not those that were written")
-    return wrong
-
-
-def _frames(values: list[float]) -> Iterator[FileRange]:
-    offset, size = 0, -(-len(values) // PIECES)
-    for first in range(0, len(values), size):
-        lines = b"".join(
-            encode_line({"timestamp": format_time(_START + step), "step": step, "loss": values[step]})
-            for step in range(first, min(first + size, len(values)))
-        )
-        yield FileRange("training_metrics_20231114_221320.rank0.jsonl", "lines", lines, offset)
-        offset += len(lines)
+def _compare(store: Store, runs: list[_MadeRun]) -> list[str]:
+    stored = StoreRuns(store, frozenset({runs[0].project}))
+    return [f"{run.name}: {wrong}" for run in runs if (wrong := run.compare(stored)) is not None]
 
 
 def _insist(call: Callable[[], None]) -> float:
@@ -136,7 +165,7 @@ def _insist(call: Callable[[], None]) -> float:
 
 def remove_project(engine: ClickHouse, project: str, *, cluster: str = "") -> None:
     """All rows of a project."""
-    on = f" ON CLUSTER {literal(cluster)}" if cluster else ""
     for table in TABLES:
-        name = f"{table}_local" if cluster else table
-        engine.execute(f"ALTER TABLE {name}{on} DELETE WHERE project = {literal(project)}")
+        removal = TableChange(table, f"DELETE WHERE project = {literal(project)}", of_columns=False)
+        for statement in removal.make_statements(engine.address.database, cluster):
+            engine.execute(statement)

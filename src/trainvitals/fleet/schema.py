@@ -129,8 +129,28 @@ TABLES = {
 }  # fmt: skip
 
 _SCHEMA_TABLE = "schema_versions"
-MIGRATIONS: Mapping[int, tuple[str, ...]] = {}
-"""Statements that bring the tables to a version from the one before; `{cluster}` is where it says on which cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change of one table."""
+
+    table: str
+    change: str
+    """What follows `ALTER TABLE` and the name."""
+    of_columns: bool = True
+    """Whether the table over all shards changes, too: it has the columns, and nothing else of its own."""
+
+    def make_statements(self, database: str, cluster: str) -> Iterator[str]:
+        """As often as it takes: on a cluster the rows are in tables of another name."""
+        on = _on(cluster)
+        yield f"ALTER TABLE {database}.{_stored(self.table, cluster)}{on} {self.change}"
+        if cluster and self.of_columns:
+            yield f"ALTER TABLE {database}.{self.table}{on} {self.change}"
+
+
+MIGRATIONS: Mapping[int, tuple[TableChange, ...]] = {}
+"""What brings the tables to a version from the one before."""
 
 
 class SchemaError(EngineError):
@@ -141,14 +161,15 @@ def make_statements(database: str, version: tuple[int, ...], *, cluster: str = "
     """What makes the tables on a server of this version. With a cluster: replicated tables `<name>_local`, and one of
     the plain name over all shards. With `days`, rows received earlier are removed. New tables say of which version they
     are; tables that were there keep theirs."""
-    on = f" ON CLUSTER {literal(cluster)}" if cluster else ""
+    on = _on(cluster)
     yield f"CREATE DATABASE IF NOT EXISTS {database}{on}"
     for table in TABLES.values():
         yield _make_table(table, database, version, cluster, on, days)
         if cluster:
             yield (
-                f"CREATE TABLE IF NOT EXISTS {database}.{table.name}{on} AS {database}.{table.name}_local "
-                f"ENGINE = Distributed({literal(cluster)}, {literal(database)}, {literal(f'{table.name}_local')}, "
+                f"CREATE TABLE IF NOT EXISTS {database}.{table.name}{on} AS {database}.{_stored(table.name, cluster)} "
+                f"ENGINE = Distributed({literal(cluster)}, {literal(database)}, "
+                f"{literal(_stored(table.name, cluster))}, "
                 "cityHash64(project, run))"
             )
     engine = _engine(database, _SCHEMA_TABLE, cluster, "version", everywhere=True)
@@ -162,12 +183,21 @@ def make_statements(database: str, version: tuple[int, ...], *, cluster: str = "
     )
 
 
+def _on(cluster: str) -> str:
+    return f" ON CLUSTER {literal(cluster)}" if cluster else ""
+
+
+def _stored(table: str, cluster: str) -> str:
+    """The table that has the rows."""
+    return f"{table}_local" if cluster else table
+
+
 def _make_table(table: StoreTable, database: str, version: tuple[int, ...], cluster: str, on: str, days: int) -> str:
     codecs = (table.codecs or {}) if version >= CODECS_SINCE else {}
     columns = ", ".join(
         f"{name} {kind}" + (f" CODEC({codecs[name]})" if name in codecs else "") for name, kind in table.columns.items()
     )
-    name = f"{table.name}_local" if cluster else table.name
+    name = _stored(table.name, cluster)
     engine = _engine(database, table.name, cluster, table.version)
     # `received` is a day, as a number such as 20261118: a Date would be another type in Native.
     parts = " PARTITION BY intDiv(received, 100)" if table.by_month else ""
@@ -199,10 +229,10 @@ def prepare(engine: ClickHouse, *, cluster: str = "", days: int = 0) -> None:
     known = read_version(engine)
     if known > VERSION:
         raise _too_new(known)
-    on = f" ON CLUSTER {literal(cluster)}" if cluster else ""
     for number in range(known + 1, VERSION + 1):
-        for statement in MIGRATIONS[number]:
-            engine.execute(statement.replace("{cluster}", on))
+        for migration in MIGRATIONS[number]:
+            for statement in migration.make_statements(database, cluster):
+                engine.execute(statement)
     if known != VERSION:
         engine.execute(f"INSERT INTO {_SCHEMA_TABLE} (number, version) VALUES (1, {VERSION})")
 
