@@ -283,7 +283,7 @@ def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
     writer.write_now()
     wait_until(lambda: writer.counts.sent, "the next one")
     wait_until(lambda: sent_all(writer), "an empty spool")
-    assert "out of order" in told[0]
+    assert "out of order" in told[0] and "set prometheus.host" in told[0]
 
 
 def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(

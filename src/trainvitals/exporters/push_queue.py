@@ -37,6 +37,8 @@ PATIENCE = 2.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 CLOCK_SLACK_MS = 60_000
 """A clock that was set back by less continues from the last sample: a series must move forward."""
+_NOT_NEWER = ("out of order", "duplicate sample")
+"""What Prometheus says of a series that somebody else pushes, too."""
 DOOR = (401, 403, 404)
 """Refused at the door is a wrong setting, which somebody may put right; nothing is lost by waiting."""
 
@@ -273,6 +275,8 @@ class PushQueue:
 
     def _reject(self, how: str, text: str) -> None:
         self.counts.rejected += 1
+        if any(words in text for words in _NOT_NEWER):
+            text += " (if another machine has this name and user, set prometheus.host on one of them)"
         self._warn_once(f"{self.dialect.title}: {self._address} rejected samples ({how}){': ' if text else ''}{text}")
 
     def _fail(self, what: str, pause: float, words: str = "") -> float:

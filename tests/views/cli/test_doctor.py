@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_a_machine_without_gpus_is_healthy(machine: Any, bare: dict[str, str]) -
     for subject in ("python", "packages", "nvidia", "system", "runtime", "agent", "runs", "clock"):
         assert f"  {subject}" in done.stdout
     assert sys.executable in done.stdout
+
+
+def test_a_name_that_other_machines_may_have_is_said_where_many_are_seen_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = iter(("localhost.localdomain", "localhost", "gpu-1"))
+    monkeypatch.setattr(socket, "gethostname", lambda: next(names))
+    pushing = resolve({"prometheus_remote_write": "http://vm:8428/api/v1/write"}, environ={}, search=False)
+    (found,) = checks.check_host(pushing)
+    assert (found.state, found.fix) == ("note", "sudo hostnamectl set-hostname NAME")
+    assert "localhost.localdomain, as that of others may be" in found.text
+    assert list(checks.check_host(resolve(environ={}, search=False))) == [], "nobody else sees it"
+    assert list(checks.check_host(pushing)) == []
+    named = resolve({"prometheus_otlp": "http://vm", "prometheus_host": "node7"}, environ={}, search=False)
+    assert list(checks.check_host(named)) == []
 
 
 def test_every_source_is_looked_at(machine: Any, bare: dict[str, str]) -> None:

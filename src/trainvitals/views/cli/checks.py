@@ -50,6 +50,8 @@ SHARED_FILE_SYSTEMS = (
     "glusterfs",
     "9p",
 )
+COMMON_NAMES = frozenset({"localhost", "debian", "ubuntu", "linux", "archlinux", "fedora", "raspberrypi"})
+"""Host names of systems that nobody has named."""
 CLOCK_SLACK = 2.0
 CONTRACTS: tuple[exporters.Contract, ...] = get_args(exporters.Contract)
 
@@ -378,6 +380,15 @@ def check_clock(_: Settings) -> Iterator[Checked]:
         yield Checked("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
 
+def check_host(settings: Settings) -> Iterator[Checked]:
+    """Where many machines are seen together, one is told from another by its name."""
+    pushes = settings.prometheus_remote_write or settings.prometheus_otlp or settings.gateway
+    name = settings.prometheus_host or runtime.host_name()
+    if pushes and name.partition(".")[0].lower() in COMMON_NAMES:
+        text = f"the name of this machine is {name}, as that of others may be: what they send would be mixed"
+        yield Checked("host", "note", text, "sudo hostnamectl set-hostname NAME")
+
+
 def read_file_system(path: Path, mounts: str = "/proc/mounts") -> str:
     """The kind of file system, such as `ext4` or `nfs4`; empty if unknown."""
     try:
@@ -415,4 +426,5 @@ CHECKS: tuple[Callable[[Settings], Iterator[Checked]], ...] = (
     check_agent,
     check_root,
     check_clock,
+    check_host,
 )
