@@ -46,6 +46,14 @@ class Answer:
         return parse_retry_after(self.headers.get("Retry-After"))
 
     @property
+    def date(self) -> float | None:
+        """By the server's clock, in seconds since 1970, to the second; None if it does not say."""
+        try:
+            return parsedate_to_datetime(self.headers.get("Date") or "").timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+
+    @property
     def text(self) -> str:
         """The first line of the body, safe to print."""
         return one_line(self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0])

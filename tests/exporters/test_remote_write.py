@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from waiting import free_port, wait_until
 from write_requests import Read, read_request
 
 from trainvitals import http_client
+from trainvitals.exporters import push_queue
 from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite
@@ -259,9 +261,11 @@ def test_a_server_that_fails_gets_the_same_again(
     if bad[0] == -1:
         # Only while the server is silent: an answer may take its time on a busy machine.
         limits, send = iter((2.0, 2.0)), http_client.send
-        monkeypatch.setattr(
-            http_client, "send", lambda request, seconds, **more: send(request, next(limits, seconds), **more)
-        )
+
+        def send_in_time(request: urllib.request.Request, seconds: float, **more: Any) -> http_client.Answer:
+            return send(request, next(limits, seconds) if request.data is not None else seconds, **more)
+
+        monkeypatch.setattr(http_client, "send", send_in_time)
     told: list[str] = []
     answering.answers = [bad, bad, (204, b"", {})]
     writer = writers(answering.url, Numbers("a"), warn=told.append)
@@ -315,6 +319,41 @@ def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
         writer.write_now()
     wait_until(lambda: sent_all(writer), "the others")
     assert writer.counts.rejected == 0 and writer.counts.sent == 4
+
+
+@pytest.mark.promise("the clock of a machine is an hour ahead", "it pushes nothing until it is right; others go on")
+def test_a_clock_that_is_ahead_pushes_nothing_until_it_is_right(
+    writers: Callable[..., PushQueue],
+    start_prometheus: Callable[..., Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(push_queue, "CLOCK_PAUSE", 0.05)
+    monkeypatch.setattr(push_queue, "LONGEST_PAUSE", 0.05)
+    server, ahead = start_prometheus(), [3600.0]
+    told: list[str] = []
+    url = f"{server.url}/api/v1/write"
+    numbers = Numbers("wrong")
+    Spool(tmp_path / "spool", 1 << 20).put(b"from before that was known", time.time() + 3600)
+    wrong = writers(url, numbers, clock=lambda: time.time() + ahead[0], warn=told.append)
+    wait_until(lambda: told, "the warning")
+    assert "this machine's clock is ahead" in told[0] and "3,6" in told[0], told
+    right = PushQueue(RemoteWrite(), Destination(url, tmp_path / "other"), Numbers("right"), interval=3600.0)
+    try:
+        for count in range(1, 4):
+            wrong.write_now()
+            wait_until(lambda count=count: right.counts.sent == count, "what another machine pushes")  # type: ignore[misc]
+            right.write_now()
+        assert right.counts.rejected == wrong.counts.sent == 0 and wrong.counts.failed > 0
+    finally:
+        right.close()
+    ahead[0] = 0.0
+    wait_until(lambda: wrong.counts.rejected and sent_all(wrong), "what was written before it was known")
+    wrong.write_now()
+    wait_until(lambda: wrong.counts.sent == 1, "the next one")
+    ((_, value),) = server.query('sent{name="wrong"}[2h]', time.time() + 3600)[0]["values"]
+    assert float(value) == 0.0
+    assert len(told) == 2 and "dropping samples of the future" in told[1]
 
 
 @pytest.mark.promise("a server redirects to another host", "the token does not go there")
@@ -384,24 +423,24 @@ def test_many_series_go_in_several_requests(writers: Callable[..., PushQueue], a
 def test_a_full_spool_gives_up_the_oldest(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 100)
     for number in range(5):
-        spool.put(bytes([number]) * 40)
+        spool.put(bytes([number]) * 40, time.time())
     assert len(spool) == 2 and spool.dropped == 3
     waiting = spool.oldest()
-    assert waiting is not None and waiting[1][0] == 3
+    assert waiting is not None and waiting[2][0] == 3
 
 
 def test_a_spool_is_found_again_in_its_order_without_what_was_half_written(tmp_path: Path) -> None:
     first = Spool(tmp_path, 1 << 20)
     for number in range(12):
-        first.put(bytes([number]))
+        first.put(bytes([number]), float(number))
     (tmp_path / ".0000000000000099.request").write_bytes(b"half")
     second = Spool(tmp_path, 1 << 20)
-    second.put(b"\xff")
+    second.put(b"\xff", 12.0)
     found = []
     while (waiting := second.oldest()) is not None:
-        found.append(waiting[1])
+        found.append(waiting[1:])
         second.done(waiting[0])
-    assert found == [*(bytes([number]) for number in range(12)), b"\xff"]
+    assert found == [*((float(number), bytes([number])) for number in range(12)), (12.0, b"\xff")]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -560,7 +599,7 @@ def test_a_server_that_wrote_less_than_it_accepted_is_reported(
 def test_a_damaged_request_of_the_spool_holds_up_no_other(
     writers: Callable[..., PushQueue], answering: Answering, tmp_path: Path
 ) -> None:
-    Spool(tmp_path / "spool", 1 << 20).put(b"not snappy")
+    Spool(tmp_path / "spool", 1 << 20).put(b"not snappy", time.time())
     answering.answers = [(400, b"what is that", {}), (204, b"", {})]
     writer = writers(answering.url, Numbers("a"))
     wait_until(lambda: writer.counts.sent == 1 and writer.counts.rejected == 1, "both")

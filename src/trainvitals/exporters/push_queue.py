@@ -28,6 +28,7 @@ from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.credentials import Credentials
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, is_hardware
 from trainvitals.exporters.hardware_claim import HardwareClaim
+from trainvitals.exporters.server_clock import ServerClock
 from trainvitals.exporters.spool import Spool
 from trainvitals.http_client import LONGEST_ASKED_PAUSE, Answer
 
@@ -37,6 +38,8 @@ PATIENCE = 2.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 CLOCK_SLACK_MS = 60_000
 """A clock that was set back by less continues from the last sample: a series must move forward."""
+CLOCK_PAUSE = 30.0
+"""Between two looks at a server's clock while ours is ahead of it."""
 _NOT_NEWER = ("out of order", "duplicate sample")
 """What Prometheus says of a series that somebody else pushes, too."""
 DOOR = (401, 403, 404)
@@ -125,6 +128,7 @@ class PushQueue:
         self._spool = Spool(destination.spool, destination.spool_bytes)
         self.counts = PushCounts()
         self._last_ms = 0
+        self._server_clock = ServerClock(clock)
         self._writing = threading.Lock()
         self._hurry = threading.Event()
         self._news = threading.Event()
@@ -181,6 +185,8 @@ class PushQueue:
         self._write(self._collect, self._clock() + self.interval)
 
     def _write(self, collect: Callable[[], Iterable[Metric]], next_push: float) -> None:
+        if self._server_clock.is_wrong:
+            return
         with self._writing:  # a later moment must not get in before an earlier one
             now = int(self._clock() * 1000)
             if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
@@ -190,7 +196,7 @@ class PushQueue:
             if not self._claim.hold():
                 families = _without_hardware(families)
             for body in self.dialect.encode(families, now):
-                self._spool.put(body)
+                self._spool.put(body, now / 1000)
         self._news.set()
 
     # -- threads
@@ -216,18 +222,21 @@ class PushQueue:
     def _send(self) -> None:
         pause = FIRST_PAUSE
         while not self._given_up.is_set():
-            waiting = self._spool.oldest()
-            if waiting is None:
-                if self._written.is_set():
-                    return
-                self._news.wait(1.0)
-                self._news.clear()
-                continue
-            name, body = waiting
             last_try = self._ending.is_set()
-            asked = self._post(body)
+            asked = self._check_clock()
             if asked is None:
-                self._spool.done(name)
+                waiting = self._spool.oldest()
+                if waiting is None:
+                    if self._written.is_set():
+                        return
+                    self._news.wait(1.0)
+                    self._news.clear()
+                    continue
+                name, moment, body = waiting
+                asked = self._post(body, moment)
+                if asked is None:
+                    self._spool.done(name)
+            if asked is None:
                 pause = FIRST_PAUSE
             elif last_try:
                 return
@@ -235,8 +244,12 @@ class PushQueue:
                 self._ending.wait(max(asked, pause))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _post(self, body: bytes) -> float | None:
+    def _post(self, body: bytes, moment: float) -> float | None:
         """None when the request is dealt with, else for how many seconds to wait at least."""
+        if self._server_clock.is_future(moment):
+            self.counts.rejected += 1
+            self._warn_once(f"{self.dialect.title}: dropping samples of the future: this machine's clock was wrong")
+            return None
         sent = self.dialect.prepare(body)
         try:
             answer = self._exchange(sent)
@@ -261,17 +274,39 @@ class PushQueue:
         self.counts.trouble = None
         return None
 
+    def _check_clock(self) -> float | None:
+        """None if something may be sent, else for how many seconds to wait."""
+        if self._server_clock.ahead is not None and not self._server_clock.is_wrong:
+            return None
+        self._refresh_url()
+        agent = {"User-Agent": self._own_headers["User-Agent"]}
+        try:
+            self._server_clock.ask(self._url, agent, self._credentials.context, TIMEOUT)
+        except OSError as error:
+            return self._fail(f"is unreachable: {error}", 0.0)
+        if not self._server_clock.is_wrong:
+            return None
+        self.counts.failed += 1
+        told = f"{self.dialect.title}: this machine's clock is ahead of that of {self._address}"
+        self._warn_once(told, f"{told} by {self._server_clock.ahead:,.0f} s; nothing is pushed until it is right")
+        return CLOCK_PAUSE
+
     def _exchange(self, sent: PushRequest) -> Answer:
         credentials = self._credentials
-        if self._read_url is not None:
-            with suppress(SettingError):  # it is being replaced: the one before may still do
-                self._url, self._own_headers = split_url(self._read_url())
+        self._refresh_url()
         headers = {**credentials.headers, **sent.headers, **self._own_headers}
         token = credentials.token
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self._url, data=sent.body, headers=headers, method="POST")
-        return http_client.send(request, TIMEOUT, context=credentials.context)
+        answer = http_client.send(request, TIMEOUT, context=credentials.context)
+        self._server_clock.read(answer)
+        return answer
+
+    def _refresh_url(self) -> None:
+        if self._read_url is not None:
+            with suppress(SettingError):  # it is being replaced: the one before may still do
+                self._url, self._own_headers = split_url(self._read_url())
 
     def _reject(self, how: str, text: str) -> None:
         self.counts.rejected += 1

@@ -32,8 +32,9 @@ class Spool:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def put(self, body: bytes) -> None:
-        """Keep a request; the oldest ones go if there is no room. Raises OSError on a full disk."""
+    def put(self, body: bytes, moment: float) -> None:
+        """Keep a request with values of this moment; the oldest ones go if there is no room. Raises OSError on a full
+        disk."""
         name = f"{self._next:016d}.request"
         self._next += 1
         temporary = self._folder / f".{name}"
@@ -42,17 +43,19 @@ class Spool:
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
+        os.utime(temporary, (moment, moment))
         temporary.replace(self._folder / name)
         self._sizes[name] = len(body)
         while self.pending_bytes > self._most and len(self._sizes) > 1:
             self.done(next(iter(self._sizes)))
             self.dropped += 1
 
-    def oldest(self) -> tuple[str, bytes] | None:
-        """(its name, the request) that waits longest; None when nothing waits."""
+    def oldest(self) -> tuple[str, float, bytes] | None:
+        """(its name, its moment, the request) that waits longest; None when nothing waits."""
         for name in list(self._sizes):
+            path = self._folder / name
             try:
-                return name, (self._folder / name).read_bytes()
+                return name, path.stat().st_mtime, path.read_bytes()
             except FileNotFoundError:
                 self._sizes.pop(name, None)  # somebody emptied the folder
         return None
