@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_nvml import FakeNvml
 from verl_site import make_site
 from waiting import PATIENCE, read_whole_lines, wait_until
 
@@ -47,7 +48,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_train.py"
 class Cluster:
     """Two nodes, held by a process that ends with this one; what it leaves is removed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpus: FakeNvml) -> None:
         # Not the tests' own folder: the names of Ray's sockets would be too long.
         self.session = Path(tempfile.mkdtemp(prefix="tv-ray-", dir="/tmp")) / "ray"
         self.session.mkdir()
@@ -62,6 +63,13 @@ class Cluster:
             "TRAINVITALS_DIR": str(folder / "example" / "runs"),
             "OMP_NUM_THREADS": "1",
         }
+        self.gpus = gpus
+        gpus.script("count = 2")
+        # Only the agent sees these GPUs: how many the nodes have is pretended to Ray.
+        seen = {key: value for key, value in gpus.env().items() if key.startswith(("LD_", "FAKE_"))}
+        stays = {"TRAINVITALS_AGENT_IDLE_TIMEOUT": str(PATIENCE)}
+        agent = [sys.executable, "-P", "-m", "trainvitals.agent"]
+        subprocess.Popen(agent, env={**self.environment, **seen, **stays}, start_new_session=True)
         self._holder = self._start("cluster.py", str(self.session))
         self.address = self.environment["RAY_ADDRESS"] = self.answer(self._holder)
         self._drivers = {
@@ -131,8 +139,9 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("ray"))
+def cluster(tmp_path_factory: pytest.TempPathFactory, fake_nvml_library: Path) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("ray")
+    found = Cluster(folder, FakeNvml(fake_nvml_library, folder / "gpus"))
     yield found
     found.close()
     with pytest.MonkeyPatch.context() as patch:
@@ -393,9 +402,24 @@ def test_a_verl_trainer_that_says_nothing_has_failed_as_its_driver_did(cluster: 
 # -- NeMo RL
 
 
-def test_the_nodes_of_a_training_in_the_driver_are_measured_in_its_run(cluster: Cluster) -> None:
+@pytest.mark.promise("a node of a Ray cluster loses a GPU", "an event of the run; it goes on, and so do other GPUs")
+def test_the_nodes_of_a_training_in_the_driver_are_measured_in_its_run_also_when_a_gpu_is_lost(
+    cluster: Cluster,
+) -> None:
     (run,) = wait_until(lambda: cluster.runs_of("nemo", at_end=False), "its run").values()
     wait_until(lambda: find_measured_nodes(run) >= {0, 1}, "the agents of both nodes")
+
+    def count_readings(gpu: int) -> int:
+        rows = RunReader(run).rows("gpu")
+        return sum(row.get("gpu_index") == gpu and "utilization_percent" in row for row in rows)
+
+    wait_until(lambda: count_readings(0) and count_readings(1), "readings of both GPUs")
+    cluster.gpus.script("count = 2\nerr.*.1 = 15")
+    (lost,) = wait_until(lambda: named(run, "gpu_lost"), "the loss")
+    assert (lost["severity"], lost["data"]["gpu_index"]) == ("critical", 1)
+    before = count_readings(0)
+    wait_until(lambda: count_readings(0) > before, "more readings of the other GPU")
+    assert cluster.driver("nemo").poll() is None
     cluster.nemo_marker.touch()
     (folder,) = cluster.runs_of("nemo").values()
     file = ended(folder)
