@@ -36,7 +36,7 @@ from trainvitals.trackers.intake.runs import CapturedProgram, ProgramWriter
 from trainvitals.trackers.mlflow_store import MlflowSource, open_store
 from trainvitals.trackers.program_files.notes import EVENT_FOLDER, MLFLOW, TABLE, WANDB, FileNote, read_notes
 from trainvitals.trackers.program_files.repeats import Meaning, Repeats, read_meaning
-from trainvitals.trackers.run_writing import NO_TIME, About
+from trainvitals.trackers.run_writing import NO_TIME
 from trainvitals.trackers.tables import CsvTable, TableRun
 from trainvitals.trackers.tensorboard.reading import EventFile, is_event_file
 from trainvitals.trackers.wandb_files import SYSTEM, WandbRun
@@ -60,8 +60,6 @@ class FileRows(NamedTuple):
 
     position: Mapping[str, Any]
     lines: Lines
-    config: Mapping[str, Any] | None = None
-    """What the program has told its tracker, where that has changed."""
 
 
 class ProgramFile(Protocol):
@@ -129,7 +127,7 @@ class WrittenRun:
                 own = {name: value for name, value in values.items() if not name.startswith(self._hardware)}
                 if own:
                     lines.add_row(micros, step, own)
-            yield FileRows(piece.position, lines, piece.about.config if piece.about is not None else None)
+            yield FileRows(piece.position, lines)
 
 
 def _open_file(note: FileNote, path: Path) -> ProgramFile:
@@ -256,8 +254,6 @@ class FollowedRank:
         return f"{folder.name}/"
 
     def _write(self, held: _Held) -> None:
-        if held.rows.config:
-            self._writer.describe(About(config=held.rows.config))
         for micros, step, values in held.rows.lines.rows():
             fresh = {
                 name: value
