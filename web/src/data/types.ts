@@ -358,6 +358,7 @@ export interface Finding {
   until: number | null;
   cause: string | null;
   values: Record<string, number | string>;
+  about: string[];
 }
 
 export interface Fleet {
