@@ -65,16 +65,12 @@ class Finding(NamedTuple):
     values: Mapping[str, Real] = {}
     """The numbers of the evidence, for programs."""
     about: tuple[str, ...] = ()
-    """The titles of all that it is about, where `subject` is not just one: of many it names a few. Not for views."""
+    """The titles of all that it is about, where `subject` is not just one: of many it names a few."""
 
     @property
     def titles(self) -> frozenset[str]:
         """Of the GPUs, hosts or participants that it is about; empty for the whole run."""
         return frozenset(self.about or ((self.subject,) if self.subject else ()))
-
-
-SHOWN = tuple(name for name in Finding._fields if name != "about")
-"""What views and files have of a finding."""
 
 
 class NotJudged(Exception):

@@ -54,6 +54,7 @@ class KeptFinding(Document):
     until: int | None = entry(whole, None)
     cause: str | None = entry(text, None)
     values: Mapping[str, float] = entry(mapping_of(real), {})
+    about: tuple[str, ...] = entry(texts, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

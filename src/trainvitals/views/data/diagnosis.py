@@ -12,7 +12,7 @@ import numpy as np
 
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
-from trainvitals.analysis.findings import INTERVALS, SHOWN, Curve, Device, Floats, Measurements, Place
+from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements, Place
 from trainvitals.analysis.gradients import WEIGHTS
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.statistics import describe_values
@@ -289,9 +289,10 @@ def describe_findings(found: Diagnosis) -> FindingsJson:
     return {
         "findings": [
             {
-                **{name: getattr(finding, name) for name in SHOWN},
+                **finding._asdict(),
                 "evidence": list(finding.evidence),
                 "values": dict(finding.values),
+                "about": list(finding.about),
             }
             for finding in found.findings
         ],
@@ -313,7 +314,12 @@ def find_kept(reader: Reader, judged_by: Mapping[str, Any]) -> FindingsJson | No
         return None
     return {
         "findings": [
-            {**{name: getattr(row, name) for name in SHOWN}, "evidence": list(row.evidence)} for row in kept.findings
+            {
+                **{name: getattr(row, name) for name in Finding._fields},
+                "evidence": list(row.evidence),
+                "about": list(row.about),
+            }
+            for row in kept.findings
         ],
         "fine": list(kept.fine),
         "not_judged": [{name: getattr(gap, name) for name in Gap._fields} for gap in kept.not_judged],
