@@ -116,6 +116,9 @@ def test_every_class_and_method_works_as_the_page_has_it(
 
 def test_every_command_can_be_typed_as_the_page_has_it() -> None:
     for older, today in rows_of("Scripts and flags"):
+        if today.startswith("the same"):
+            assert older.startswith("`+trainer."), "flags of verl, which test_verl.py gives"
+            continue
         (code,) = code_in(today)
         program, command, *words = shlex.split(code)
         assert program == "trainvitals", older

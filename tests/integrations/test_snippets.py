@@ -22,11 +22,13 @@ ANALYSED = """import trainvitals
 with trainvitals.init() as run:
     for step in range(300):
         run.log({"loss": 1.0 + 100.0 / (step + 10)}, step=step)"""
-LOGGER = """import trainvitals
-class logger:
-    loggers = []
+LOGGER = """import sys, types, trainvitals
+class Logger:  # NeMo RL's
+    def __init__(self, cfg):
+        self.loggers = []
+sys.modules["nemo_rl.utils.logger"] = types.SimpleNamespace(Logger=Logger)
 GRPOTrainer = lambda *arguments, **options: None"""
-REWARDED = 'logger.loggers[0].log_metrics({"loss": 5.0}, 1)'
+REWARDED = 'Logger({}).loggers[0].log_metrics({"loss": 5.0}, 1)'
 MODEL = """import torch, trainvitals
 model, example_input, run = torch.nn.Linear(16, 4), torch.zeros(1, 16), trainvitals.init()
 run.log({"loss": 5.0})"""
