@@ -33,7 +33,7 @@ from trainings import (
 )
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Measurements, Place, RunEnding
+from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Measurements, RankPlace, RunEnding
 from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.cause import STALLED, Cause
@@ -444,7 +444,9 @@ def test_errors_count_from_the_start_of_the_run() -> None:
 )
 def test_a_gpu_that_its_driver_lost(states: list[tuple[float, str]], severity: str | None, title: str) -> None:
     lost = replace(gpu(1), states=[(trainings.START + at, word) for at, word in states])
-    measured = healthy(gpus=[gpu(0), lost], places={f"rank {n}": Place("", frozenset({f"GPU {n}"})) for n in (0, 1)})
+    measured = healthy(
+        gpus=[gpu(0), lost], places={f"rank {n}": RankPlace("", frozenset({f"GPU {n}"})) for n in (0, 1)}
+    )
     if severity is None:
         assert "gpu.lost" not in rules(diagnose(measured, CONDITIONS))
         return

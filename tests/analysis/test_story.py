@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from trainvitals.analysis.diagnosis import DETECTORS
-from trainvitals.analysis.findings import Finding, Place
+from trainvitals.analysis.findings import Finding, RankPlace
 from trainvitals.analysis.story import EXPLAINED_BY, link
 from trainvitals.conditions import Conditions, Severity
 
@@ -16,7 +16,7 @@ def finding(rule: str, severity: Severity = "warning", step: int | None = None, 
     return Finding(rule, severity, rule, (), "", subject=subject, step=step)
 
 
-def told(*findings: Finding, places: Mapping[str, Place] | None = None) -> list[tuple[str, str | None]]:
+def told(*findings: Finding, places: Mapping[str, RankPlace] | None = None) -> list[tuple[str, str | None]]:
     return [(item.rule, item.cause) for item in link(findings, places or {})]
 
 
@@ -51,7 +51,7 @@ def test_another_gpu_explains_nothing() -> None:
     assert told(finding("gpu.throttle", subject="GPU 1"), finding("gpu.hot", subject="GPU 1"))[0] == ("gpu.hot", None)
 
 
-PLACES = {"rank 3": Place("node1", frozenset({"GPU 3"})), "rank 5": Place("node2", frozenset({"GPU 5"}))}
+PLACES = {"rank 3": RankPlace("node1", frozenset({"GPU 3"})), "rank 5": RankPlace("node2", frozenset({"GPU 5"}))}
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_what_a_rank_ran_on_explains_what_became_of_it(effect: str, cause: Findi
 def test_memory_that_another_rank_of_the_host_leaks_explains_a_kill() -> None:
     kill = finding("end.host_memory", "critical", subject="rank 3")
     leak = finding("host.memory_leak", subject="rank 4")
-    beside = PLACES | {"rank 4": Place("node1")}
+    beside = PLACES | {"rank 4": RankPlace("node1")}
     assert told(kill, leak, places=beside) == [("host.memory_leak", None), ("end.host_memory", "host.memory_leak")]
-    assert ("end.host_memory", None) in told(kill, leak, places=PLACES | {"rank 4": Place("node2")})
+    assert ("end.host_memory", None) in told(kill, leak, places=PLACES | {"rank 4": RankPlace("node2")})
 
 
 def test_a_slow_rank_explains_the_gpus_of_those_that_wait_for_it() -> None:

@@ -35,7 +35,7 @@ class Curve(NamedTuple):
         return self if keep.all() else Curve(self.x[keep], self.y[keep])
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """Where a participant ran, as far as is known."""
 
     host: str = ""
@@ -165,7 +165,7 @@ class Measurements:
     """The first step that is looked at, of a run too long for all; else None."""
     rank_phases: Mapping[Participant, Mapping[str, float]] = field(default_factory=dict)
     """Of those whose own work is known by its phases, the median seconds of each."""
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, RankPlace] = field(default_factory=dict)
     """Where each participant ran, by its title."""
 
     def need(self, name: str, points: int = 1) -> Curve:

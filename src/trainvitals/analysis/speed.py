@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.episodes import find_shifts, stride_of
-from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged, Place
+from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged, RankPlace
 from trainvitals.analysis.robust import blocks, scale_of
 from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
@@ -422,7 +422,7 @@ def _compare_ranks(
                     f"the other ranks wait about {seconds_of(cost)} per step"
                     + ("; less recently" if usually and not slow[-max(len(slow) // 10, 5) :].mean() >= 0.5 else ""),
                     *(_slowest_phase(measured.rank_phases, participant, ranks) if usually else ()),
-                    *_describe_place(measured.places.get(title, Place())),
+                    *_describe_place(measured.places.get(title, RankPlace())),
                 ),
                 conditions["straggler"].advice,
                 subject=title,
@@ -453,7 +453,7 @@ def _slowest_phase(
     return [f"{percent(share)} of what it takes longer is {PHASES[phase]}"] if share > MOSTLY else []
 
 
-def _describe_place(place: Place) -> list[str]:
+def _describe_place(place: RankPlace) -> list[str]:
     where = ", ".join(sorted(place.gpus)) or place.host
     return [f"it ran on {where}"] if where else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainvitals.analysis.findings import ORDER, Finding, Place
+from trainvitals.analysis.findings import ORDER, Finding, RankPlace
 from trainvitals.conditions.catalogue import ROWS
 
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
@@ -62,7 +62,7 @@ SLACK = 100
 """Steps by which a cause may be noticed after what it explains."""
 
 
-def link(findings: Iterable[Finding], places: Mapping[str, Place] = {}) -> tuple[Finding, ...]:
+def link(findings: Iterable[Finding], places: Mapping[str, RankPlace] = {}) -> tuple[Finding, ...]:
     """The same findings, each with the rule of the one that explains it: a cause, what follows from it, the next; the
     worst first, and of equally bad ones first what is not over. `places` tell where each participant ran."""
     found = list(findings)
@@ -76,14 +76,14 @@ def link(findings: Iterable[Finding], places: Mapping[str, Place] = {}) -> tuple
     return tuple(ordered)
 
 
-def _explain(finding: Finding, found: Sequence[Finding], places: Mapping[str, Place]) -> str | None:
+def _explain(finding: Finding, found: Sequence[Finding], places: Mapping[str, RankPlace]) -> str | None:
     for rule in EXPLAINED_BY.get(finding.rule, ()):
         if any(other.rule == rule and _may_explain(other, finding, places) for other in found):
             return rule
     return None
 
 
-def _may_explain(cause: Finding, effect: Finding, places: Mapping[str, Place]) -> bool:
+def _may_explain(cause: Finding, effect: Finding, places: Mapping[str, RankPlace]) -> bool:
     """A cause comes first, and is about the same thing."""
     if cause.step is not None and effect.step is not None and cause.step > effect.step + SLACK:
         return False
@@ -92,7 +92,7 @@ def _may_explain(cause: Finding, effect: Finding, places: Mapping[str, Place]) -
     return not (cause.titles and effect.titles) or effect.rule in STOPS_ALL or _may_meet(cause, effect, places)
 
 
-def _may_meet(cause: Finding, effect: Finding, places: Mapping[str, Place]) -> bool:
+def _may_meet(cause: Finding, effect: Finding, places: Mapping[str, RankPlace]) -> bool:
     """Whether the cause is about what the effect is about, or where that runs, as far as this is known."""
     kind, other = KINDS[cause.rule], KINDS[effect.rule]
     if kind == other:

@@ -21,7 +21,7 @@ from trainvitals.fleet.clickhouse import EngineAway, EngineError
 from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, Weight, take, weigh
 from trainvitals.fleet.pushes import Pushes, pick_told
 from trainvitals.fleet.quotas import OverQuota, Quotas
-from trainvitals.fleet.room import Busy, Room
+from trainvitals.fleet.room import Busy, RequestRoom
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
 from trainvitals.fleet.wire import FileRange, TooLong, WireError
@@ -179,7 +179,7 @@ class Gateway:
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
         self._weighing = asyncio.Lock()
-        self._arriving = Room(MOST_ARRIVING, MOST_REQUESTS)
+        self._arriving = RequestRoom(MOST_ARRIVING, MOST_REQUESTS)
 
     def make_app(self) -> Starlette:
         """The application."""

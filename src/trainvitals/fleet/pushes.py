@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from trainvitals import http_client
-from trainvitals.fleet.room import Room
+from trainvitals.fleet.room import RequestRoom
 from trainvitals.fleet.tokens import Access
 
 MOST_REQUESTS, MOST_BYTES = 128, 64 << 20
@@ -29,7 +29,7 @@ class Pushes:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self.room = Room(MOST_BYTES, MOST_REQUESTS)
+        self.room = RequestRoom(MOST_BYTES, MOST_REQUESTS)
         self._threads = ThreadPoolExecutor(THREADS, "pushes")
 
     async def send(self, body: bytes, headers: Mapping[str, str], access: Access) -> http_client.Answer:

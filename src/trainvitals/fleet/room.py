@@ -13,7 +13,7 @@ class Busy(TrainvitalsError):
     """There is no room now."""
 
 
-class Room:
+class RequestRoom:
     """For requests that are being received or worked on. Used in their loop."""
 
     def __init__(self, most_bytes: int, most_requests: int) -> None:

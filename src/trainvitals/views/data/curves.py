@@ -129,7 +129,7 @@ def describe_curves(
     wanted = list(names) or _usual_names(chosen)
     if group == AUTO:
         group = EXPERIMENT if _are_seeds(chosen) else ""
-    lines = group_rows(chosen, group) if group else [Group(row["key"], row["name"], [row]) for row in chosen]
+    lines = group_rows(chosen, group) if group else [LineGroup(row["key"], row["name"], [row]) for row in chosen]
     # What the user may add next, as far as it leaves room for other runs.
     more = MEMORY_BYTES // 2 // CURVE_BYTES // max(len(chosen), 1)
 
@@ -233,7 +233,7 @@ def _are_seeds(rows: Sequence[RowJson]) -> bool:
     return bool(several) and 2 * sum(map(len, several)) >= len(rows)
 
 
-class Group(NamedTuple):
+class LineGroup(NamedTuple):
     """Runs that are one line of every chart."""
 
     id: str
@@ -242,7 +242,7 @@ class Group(NamedTuple):
     rows: list[RowJson]
 
 
-def group_rows(rows: Sequence[RowJson], by: str) -> list[Group]:
+def group_rows(rows: Sequence[RowJson], by: str) -> list[LineGroup]:
     """In the order of the titles, numbers by their value. `by` is `config.KEY` or one of `GROUPINGS`. A run with
     several tags is in several groups; one without the value is in the group `none`."""
     if by == EXPERIMENT:
@@ -251,10 +251,10 @@ def group_rows(rows: Sequence[RowJson], by: str) -> list[Group]:
     for row in rows:
         for title in _titles(row, by):
             groups.setdefault(title, []).append(row)
-    return _in_order(Group(title, title, members) for title, members in groups.items())
+    return _in_order(LineGroup(title, title, members) for title, members in groups.items())
 
 
-def _in_order(groups: Iterable[Group]) -> list[Group]:
+def _in_order(groups: Iterable[LineGroup]) -> list[LineGroup]:
     return sorted(groups, key=lambda group: _natural(group.title))
 
 
@@ -265,7 +265,7 @@ def _titles(row: RowJson, by: str) -> list[str]:
     return ["none" if value is None or value == "" else _to_text(value)]
 
 
-def _group_experiments(rows: Sequence[RowJson]) -> list[Group]:
+def _group_experiments(rows: Sequence[RowJson]) -> list[LineGroup]:
     """Runs of one configuration, whatever their seed. Without a configuration nothing says that two are the same."""
     configs: dict[str, tuple[dict[str, Any], list[RowJson]]] = {}
     for row in rows:
@@ -274,7 +274,7 @@ def _group_experiments(rows: Sequence[RowJson]) -> list[Group]:
         configs.setdefault(same, (rest, []))[1].append(row)
     titles = _name_experiments([{key: _to_text(value) for key, value in rest.items()} for rest, _ in configs.values()])
     return _in_order(
-        Group(hashlib.blake2b(same.encode(), digest_size=8).hexdigest(), title or members[0]["name"], members)
+        LineGroup(hashlib.blake2b(same.encode(), digest_size=8).hexdigest(), title or members[0]["name"], members)
         for (same, (_, members)), title in zip(configs.items(), titles, strict=True)
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements, Place
+from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements, RankPlace
 from trainvitals.analysis.gradients import WEIGHTS
 from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.statistics import describe_values
@@ -187,10 +187,10 @@ def _title(table: str, labels: Mapping[str, Any], many_hosts: bool) -> str:
     return f"{host} {title}" if many_hosts else title
 
 
-def _read_places(reader: Reader, gpus: Sequence[Device]) -> dict[str, Place]:
+def _read_places(reader: Reader, gpus: Sequence[Device]) -> dict[str, RankPlace]:
     """Where each participant ran, by its title."""
     return {
-        participant.title: Place(
+        participant.title: RankPlace(
             status.host, frozenset(gpu.title for gpu in gpus if gpu.key in rank.gpus and gpu.host in ("", status.host))
         )
         for status in reader.statuses()
