@@ -21,7 +21,7 @@ from waiting import free_port, pause, wait_until
 
 from trainvitals.agent.log import Log
 from trainvitals.agent.shipping import Shipping, list_unshipped
-from trainvitals.fleet.wire import FileRange
+from trainvitals.fleet.wire import VERSION, VERSION_HEADER, FileRange
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Shipment, Status
@@ -253,6 +253,31 @@ def test_a_run_over_quota_waits_alone_says_so_once_and_is_shipped_later(
     for folder in (full, free):
         assert find_differences(folder, gateway.copy(folder.parent.name, "r")) == []
     gateway.close()
+
+
+def test_a_run_that_was_removed_there_is_left_and_says_so_once(
+    machine: Any, honest: HonestGateway, tmp_path: Path
+) -> None:
+    machine.start_agent()
+    training, stop = start(machine, honest.address, tmp_path)
+    wait_until(lambda: read_shipment(training.folder).sent, "some of it")
+    asked = []
+
+    def say_gone(method: str, frames: list[FileRange]) -> tuple[int, dict[str, str], bytes]:
+        asked.append(method)
+        return 410, {VERSION_HEADER: str(VERSION)}, b'{"error": "run \'r\' was removed from the store"}'
+
+    honest.misbehave = say_gone
+    wait_until(lambda: read_shipment(training.folder).removed, "a status that says so")
+    assert not read_shipment(training.folder).is_due
+    stop()
+    training.wait_for_end()
+    wait_until(lambda: list_unshipped() == [], "the agent to have nothing to ship")
+    found = read_shipment(training.folder)
+    assert (found.complete, found.removed, found.trouble) == (False, True, "run 'r' was removed from the store")
+    assert len(asked) == 1
+    troubles = [row["message"] for row in training.events("exporter_trouble")]
+    assert len(troubles) == 1 and "no longer shipped" in troubles[0]
 
 
 @pytest.mark.promise(

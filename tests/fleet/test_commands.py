@@ -20,6 +20,9 @@ from trainvitals.fleet.clickhouse import ClickHouse
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.journal.contracts import Reader
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.encoding import format_time
+from trainvitals.journal.folder import write_run
 
 TRAINING = """
 import math, sys, trainvitals
@@ -126,6 +129,28 @@ def test_the_store_answers_what_the_folder_does(world: World, words: tuple[str, 
 def test_the_store_can_be_a_setting(world: World) -> None:
     environ = {**world[0], "TRAINVITALS_STORE": "env:FLEET", "FLEET": world[2]}
     assert "slow" in trainvitals((environ, *world[1:]), "runs")
+
+
+def test_runs_are_removed_from_the_store(world: World, tmp_path: Path) -> None:
+    gateway = world[0]["TRAINVITALS_GATEWAY"]
+    ids = [f"20251118-06000{number}-old{number}-aaaa" for number in range(2)]
+    for name in ids:
+        about = {"format": 1, "id": name, "project": "fleet", "name": name[16:20], "status": "finished"}
+        (tmp_path / name).mkdir()
+        write_run(tmp_path / name, RunFile.parse({**about, "created": format_time(1.7e9)}))
+        trainvitals(world, "export", str(tmp_path / name), "--to", "gateway", gateway)
+    assert "--yes" in trainvitals(world, "runs", "rm", "old0", "--store", world[2], code=2)
+    assert ids[0] in trainvitals(world, "runs", "--store", world[2])
+    assert "is not PROJECT/ID" in trainvitals(world, "runs", "rm", "old1", "--gateway", gateway, code=2)
+    unknown = trainvitals(world, "runs", "rm", "fleet/none", "--gateway", gateway, "--yes", code=1)
+    assert "fleet/none was not removed" in unknown and "there is no run 'none'" in unknown
+    removed = trainvitals(world, "runs", "rm", "old0", "--store", world[2], "--yes")
+    assert removed == f"removed {world[2]}/fleet/{ids[0]}\n"
+    removed = trainvitals(world, "runs", "rm", f"fleet/{ids[1]}", "--gateway", gateway, "--yes")
+    assert removed == f"removed fleet/{ids[1]}\n"
+    assert not any(name in trainvitals(world, "runs", "--store", world[2]) for name in ids)
+    again = trainvitals(world, "export", str(tmp_path / ids[1]), "--to", "gateway", gateway, code=1)
+    assert f"run '{ids[1]}' was removed from the store" in again
 
 
 @pytest.mark.parametrize(

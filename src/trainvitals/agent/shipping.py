@@ -77,6 +77,8 @@ class _Run:
     """Why the gateway takes nothing of this run until `refused_until`, unless it is in another project by then."""
     refused_until: float = 0.0
     refused_project: str = ""
+    gone: str = ""
+    """That it was removed there: it is not shipped any more."""
     told: set[str] = field(default_factory=set)
     is_marked: bool = False
     """status.json says that all is shipped: once the gateway has that too, it is."""
@@ -226,8 +228,11 @@ class Shipping:
 
     def _serve(self, run: _Run) -> None:
         """One request for this run, if its gateway may be asked and there is something to send."""
-        from trainvitals.fleet.gateway_client import NotNow, RunNotNow
+        from trainvitals.fleet.gateway_client import NotNow, RunGone, RunNotNow
 
+        if run.gone:
+            self._leave(run)
+            return
         began, more = time.thread_time(), False
         watched = run.is_watched  # before the look: what is written until it is released will be seen
         try:
@@ -243,6 +248,12 @@ class Shipping:
             run.refused_project = run.shipment.project
         except NotNow:
             pass  # its trouble says why
+        except RunGone as error:
+            run.gone = run.trouble = str(error)
+            run.waiting, run.behind_since = 0, None
+            run.warn(f"no longer shipped to {run.target}: {error}")
+            self._leave(run)
+            return
         self._take_stock(run)
         now = time.monotonic()
         run.idle = 0.0 if more or watched else min(2 * run.idle or run.interval, LONGEST_IDLE)
@@ -284,6 +295,17 @@ class Shipping:
             run.is_marked = run.was_marked = True
             run.due = 0.0
         run.shipment.look_deep()
+
+    def _leave(self, run: _Run) -> None:
+        """It was removed from the store. Nothing is sent again; once it has ended, status.json says why."""
+        run.due = float("inf")
+        if run.is_watched:
+            return
+        try:
+            status.write_shipment(run.folder, self._host, _describe(run), run.mode)
+        except OSError as error:
+            self._log.warn_once("cannot write status.json", folder=str(run.folder), error=str(error))
+        self._forget(run)
 
     def _forget(self, run: _Run) -> None:
         NOTES.remove(run.folder)
@@ -333,7 +355,8 @@ def _describe(run: _Run) -> Shipment:
         behind_since=format_time(run.behind_since) if run.behind_since is not None else None,
         left_out=len(run.left_out),
         trouble=run.trouble or next((f"{path}: {why}" for path, why in run.left_out.items()), None),
-        complete=not run.is_watched and run.has_all and not run.left_out,
+        complete=not run.is_watched and run.has_all and not run.left_out and not run.gone,
+        removed=bool(run.gone),
     )
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from trainvitals.errors import RunNotFound
 from trainvitals.fleet.clickhouse import ClickHouse, EngineAway, EngineError, literal
 from trainvitals.fleet.intake import End, RowBlocks, take
-from trainvitals.fleet.schema import TABLES, TableChange
+from trainvitals.fleet.removal import delete_rows
+from trainvitals.fleet.schema import TABLES
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.store_runs import StoreRuns
 from trainvitals.fleet.wire import FileRange
@@ -165,7 +166,4 @@ def _insist(call: Callable[[], None]) -> float:
 
 def remove_project(engine: ClickHouse, project: str, *, cluster: str = "") -> None:
     """All rows of a project."""
-    for table in TABLES:
-        removal = TableChange(table, f"DELETE WHERE project = {literal(project)}", of_columns=False)
-        for statement in removal.make_statements(engine.address.database, cluster):
-            engine.execute(statement)
+    delete_rows(engine, dict.fromkeys(TABLES, f"project = {literal(project)}"), cluster=cluster)

@@ -21,10 +21,12 @@ from trainvitals.fleet.clickhouse import EngineAway, EngineError
 from trainvitals.fleet.intake import End, Ends, RowBlocks, Taken, Weight, take, weigh
 from trainvitals.fleet.pushes import Pushes, pick_told
 from trainvitals.fleet.quotas import OverQuota, Quotas
+from trainvitals.fleet.removal import RemovalWatch, RunRemoved, remove_runs
 from trainvitals.fleet.room import Busy, RequestRoom
 from trainvitals.fleet.store import Store
 from trainvitals.fleet.tokens import EVERYTHING, Access, Role, Tokens
 from trainvitals.fleet.wire import FileRange, TooLong, WireError
+from trainvitals.journal import layout
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -145,18 +147,24 @@ class KnownEnds:
         self._runs: OrderedDict[tuple[str, str], dict[str, End]] = OrderedDict()
 
     async def get(self, project: str, run: str, *, fresh: bool = False) -> Ends:
-        """Asked of the engine if it is not known, or is to be `fresh`."""
+        """Asked of the engine if it is not known, or is to be `fresh`. Raises RunRemoved."""
         key = project, run
         if fresh or key not in self._runs:
             self._runs[key] = await asyncio.to_thread(self._store.read_ends, project, run)
         self._runs.move_to_end(key)
         while len(self._runs) > REMEMBERED_RUNS:
             self._runs.popitem(last=False)
+        if layout.REMOVED_FILE in self._runs[key]:
+            raise RunRemoved(f"run {run!r} was removed from the store")
         return self._runs[key]
 
+    def forget(self, key: tuple[str, str]) -> bool:
+        """Ask the engine next time; whether anything was known."""
+        return self._runs.pop(key, None) is not None
+
     def advance(self, project: str, run: str, ends: Ends) -> None:
-        """These are in the engine now."""
-        known = self._runs.setdefault((project, run), {})
+        """These are in the engine now. Of a run that was forgotten meanwhile they would be all that is known."""
+        known = self._runs.get((project, run), {})
         for path, end in ends.items():
             if path not in known or known[path].version < end.version:
                 known[path] = end
@@ -166,10 +174,16 @@ class Gateway:
     """Answers the requests of `wire`."""
 
     def __init__(
-        self, store: Store, tokens: Tokens | None, metrics: str | None = None, audit: Audit | None = None
+        self,
+        store: Store,
+        tokens: Tokens | None,
+        metrics: str | None = None,
+        audit: Audit | None = None,
+        *,
+        keep_days: int = 0,
     ) -> None:
         """Without tokens everybody who can connect may do everything. `metrics` is where pushes of hardware metrics go:
-        an address that takes Prometheus' remote write."""
+        an address that takes Prometheus' remote write. Runs of which nothing came for `keep_days` are removed."""
         self._store = store
         self._audit = audit
         self._quotas = Quotas(store, tokens) if tokens is not None else None
@@ -178,6 +192,7 @@ class Gateway:
         self.counts = GatewayCounts()
         self._writer = Writer(store, self.counts)
         self._ends = KnownEnds(store)
+        self._removals = RemovalWatch(store, self._ends.forget, audit, days=keep_days)
         self._weighing = asyncio.Lock()
         self._arriving = RequestRoom(MOST_ARRIVING, MOST_REQUESTS)
 
@@ -189,12 +204,14 @@ class Gateway:
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             self._writer.start()
+            self._removals.start()
             if self._quotas is not None:
                 self._quotas.start()
             yield
             if self._pushes is not None:
                 self._pushes.close()
             await self._writer.stop()
+            await self._removals.stop()
             if self._quotas is not None:
                 await self._quotas.stop()
             if self._audit is not None:
@@ -203,6 +220,7 @@ class Gateway:
         place = f"{wire.PREFIX}/runs/{{project}}/{{run}}"
         routes = [
             Route(place, self._audited("asked", self._guarded(self._tell, "write")), methods=["GET"]),
+            Route(place, self._audited("removed", self._guarded(self._remove, "admin")), methods=["DELETE"]),
             Route(place, self._audited("wrote", self._guarded(self._take, "write")), methods=["POST"]),
             Route(REMOTE_WRITE, self._audited("pushed", self._pass_on), methods=["POST"]),
             Route("/health", self._say_health),
@@ -251,6 +269,8 @@ class Gateway:
             except WireError as error:
                 self.counts.refused += 1
                 return _refuse(413 if isinstance(error, TooLong) else 422, error.message)
+            except RunRemoved as error:
+                return _refuse(410, error.message)
             except Busy as error:
                 return _refuse(429, error.message, BUSY_SECONDS)
             except OverQuota as error:
@@ -271,6 +291,12 @@ class Gateway:
 
     async def _tell(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         return 200, await self._ends.get(project, run, fresh=True)
+
+    async def _remove(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
+        await asyncio.to_thread(remove_runs, self._store, [(project, run)], access.name)
+        self._removals.expect((project, run))
+        self._ends.forget((project, run))
+        return 200, {}
 
     async def _take(self, request: Request, access: Access, project: str, run: str) -> tuple[int, Ends]:
         if self._quotas is None:

@@ -1,8 +1,8 @@
 """A gateway as an agent sees it: what it answers, and when it may be asked again.
 
-Whatever is wrong with it is one of three exceptions, none of which says more than the caller needs: try later
-(`NotNow`; with other runs at once if it is `RunNotNow`), less at once (`TooLarge`), or that it will never take this
-(`Refused`).
+Whatever is wrong with it is one of four exceptions, none of which says more than the caller needs: try later
+(`NotNow`; with other runs at once if it is `RunNotNow`), less at once (`TooLarge`), that it will never take this
+(`GatewayRefused`), or anything of this run (`RunGone`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ class RunNotNow(NotNow):
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
         self.seconds = seconds
+
+
+class RunGone(GatewayError):
+    """The run was removed there, and is not taken again."""
 
 
 class TooLarge(GatewayError):
@@ -132,6 +136,10 @@ class FarGateway:
         compress = 2 * plain > sum(len(frame.data) for frame in frames)
         return self._parse(self._request("POST", project, run, wire.encode_frames(frames, compress=compress), compress))
 
+    def remove(self, project: str, run: str) -> None:
+        """Have the run removed, which takes a token of an admin. Raises GatewayError."""
+        self._parse(self._request("DELETE", project, run))
+
     def _request(
         self, method: str, project: str, run: str, body: bytes | None = None, compressed: bool = False
     ) -> http_client.Answer:
@@ -165,6 +173,8 @@ class FarGateway:
         if status in (400, 422):
             self.failed += 1
             raise GatewayRefused(redact_text(f"HTTP {status}{said}"))
+        if status == 410 and wire.VERSION_HEADER in answer.headers:
+            raise RunGone(redact_text(reason or "the run was removed from the store"))
         if status == 403 and had_token:  # for another project it may do
             self.failed += 1
             raise RunNotNow(redact_text(f"the token is refused (HTTP 403{said})"), CLOSED_PAUSE)

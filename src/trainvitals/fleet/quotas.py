@@ -168,8 +168,8 @@ class Quotas:
             first = f"SELECT project, run, min(received) AS first FROM usage WHERE {which} GROUP BY project, run"
             today = int(engine.execute(f"SELECT count() FROM ({first}) WHERE first = {self._day()}"))
         if limit.runs is not None:
-            table = "usage" if token else "ends"
-            kept = int(engine.execute(f"SELECT uniqExact(project, run) FROM {table} WHERE {which}"))
+            there = which if not token else f"(project, run) GLOBAL IN (SELECT project, run FROM usage WHERE {which})"
+            kept = int(engine.execute(f"SELECT uniqExact(project, run) FROM ends WHERE {there}"))
         return today, kept
 
     # -- what other gateways took

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.fleet import wire
-from trainvitals.fleet.gateway_client import FarGateway, GatewayRefused, NotNow, RunNotNow, TooLarge
+from trainvitals.fleet.gateway_client import FarGateway, GatewayRefused, NotNow, RunGone, RunNotNow, TooLarge
 from trainvitals.fleet.wire import FileRange, Held, Kind
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -170,7 +170,7 @@ class RunShipment:
 
     def ship(self, gateway: FarGateway) -> bool:
         """Look, and send one request with what lies behind, if anything does. Whether that got anything on, so that
-        there may be more. Raises NotNow, and OSError where the folder cannot be read."""
+        there may be more. Raises NotNow and RunGone, and OSError where the folder cannot be read."""
         now = time.monotonic()
         self.look(now)
         if self._held is None:
@@ -206,7 +206,7 @@ class RunShipment:
             if layout.MOVED_FILE in (held := self._held or {}):  # it has come back
                 self._mark(gateway, self.project, held[layout.MOVED_FILE], wire.NOT_MOVED)
             # A token that is not for that project has put nothing there.
-            with contextlib.suppress(RunNotNow, GatewayRefused):
+            with contextlib.suppress(RunNotNow, RunGone, GatewayRefused):
                 if held := gateway.ask(before, run):
                     self._mark(gateway, before, held.get(layout.MOVED_FILE, Held()), wire.MOVED)
         self._was_moved = True

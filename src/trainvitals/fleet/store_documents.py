@@ -31,6 +31,7 @@ AT_ONCE = 500
 
 RunKey = tuple[str, str]
 """Project and run."""
+_HIDING = (layout.MOVED_FILE, layout.REMOVED_FILE)
 _LINES = "of lines"
 """Stands for the files of alerts and training among the paths of a run."""
 
@@ -97,7 +98,7 @@ class StoredDocuments:
         if projects is not None:
             listed = ", ".join(map(literal, sorted(projects))) or "''"
             self.allowed = f"project IN ({listed})"
-        fixed = ", ".join(map(literal, (layout.RUN_FILE, layout.FINDINGS_FILE, layout.MOVED_FILE)))
+        fixed = ", ".join(map(literal, (layout.RUN_FILE, layout.FINDINGS_FILE, *_HIDING)))
         self._shown = f"(path IN ({fixed}) OR path LIKE 'status%') AND {self.allowed}"
         self._marks: dict[RunKey, RunMark] = {}
         self._read: dict[RunKey, StoredRun] = {}
@@ -106,8 +107,8 @@ class StoredDocuments:
         self._lock = threading.RLock()
 
     def marks(self) -> Mapping[RunKey, RunMark]:
-        """Of every run, but for what is left of those that have moved to another project. Of one that did not change it
-        is the same object as before."""
+        """Of every run, but for what is left of those that were removed or have moved to another project. Of one that
+        did not change it is the same object as before."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._refresh()
@@ -134,19 +135,20 @@ class StoredDocuments:
 
     def _refresh(self) -> None:
         found: dict[RunKey, RunMark] = {}
-        moved: set[RunKey] = set()
+        hidden: set[RunKey] = set()
         is_moved = f"path = {literal(layout.MOVED_FILE)} AND argMax(digest, version) = {literal(digest_of(MOVED))}"
+        is_hidden = f"({is_moved}) OR path = {literal(layout.REMOVED_FILE)}"
         # Not the version: it begins anew when a run is removed and sent again.
         answer = self._store.engine.select(
-            f"SELECT project, run, path, cityHash64(argMax(digest, version)) AS mark, {is_moved} AS moved "
+            f"SELECT project, run, path, cityHash64(argMax(digest, version)) AS mark, {is_hidden} AS hidden "
             f"FROM documents WHERE {self._shown} GROUP BY project, run, path"
         )
-        for project, run, path, mark, has_moved in zip(*answer.values(), strict=True) if answer else ():
+        for project, run, path, mark, is_gone in zip(*answer.values(), strict=True) if answer else ():
             key = text(project), text(run)
             found.setdefault(key, RunMark()).paths[text(path)] = int(mark)
-            if has_moved:
-                moved.add(key)
-        for key in moved:
+            if is_gone:
+                hidden.add(key)
+        for key in hidden:
             del found[key]
         answer = self._store.engine.select(
             "SELECT project, run, sum(cityHash64(path, newest)) AS mark, sum(path LIKE 'alerts%') AS alerts, "

@@ -38,7 +38,7 @@ class StoreRuns:
 
     def __init__(self, store: Store, projects: frozenset[str] | None = None) -> None:
         """Of these projects only, if given: no question is asked about others."""
-        self._store = store
+        self.store = store
         self._documents = StoredDocuments(store, projects)
         self._keys: dict[str, RunKey] = {}
         # A viewer of some projects has no file: what was in it would be there for the next one with this account.
@@ -47,11 +47,11 @@ class StoreRuns:
 
     def limited_to(self, projects: frozenset[str] | None) -> StoreRuns:
         """The same, of these projects only; of all for None."""
-        return StoreRuns(self._store, projects)
+        return StoreRuns(self.store, projects)
 
     @property
     def place(self) -> str:
-        return self._store.engine.address.shown
+        return self.store.engine.address.shown
 
     def list_keys(self) -> list[str]:
         """Every run, oldest first."""
@@ -100,7 +100,7 @@ class StoreRuns:
             return []
         listed = ", ".join(map(literal, sorted(rules)))
         # Lines are as orjson writes them: no blanks, and an alert's own state before its labels.
-        answer = self._store.engine.select(
+        answer = self.store.engine.select(
             "SELECT project, run, uniqExact(stem, row) AS times, uniqExact(intDiv(time, 86400000000)) AS days, "
             "min(time) AS first, argMax(line, time) AS newest FROM lines "
             f"WHERE {self._documents.allowed} AND tbl = 'alerts' "
@@ -145,7 +145,7 @@ class StoreRuns:
         """A new reader; raises RunNotFound."""
         project, run = self._key(key)
         self._find(key)
-        return StoreReader(self._store, project, run, lambda: self._find(key))
+        return StoreReader(self.store, project, run, lambda: self._find(key))
 
     def _key(self, key: str) -> RunKey:
         if key not in self._keys:

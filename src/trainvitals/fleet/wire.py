@@ -2,6 +2,7 @@
 
     GET  /fleet/v1/runs/<project>/<run>    how far the gateway has each file: {"files": {path: Held}}
     POST /fleet/v1/runs/<project>/<run>    more of some files, as frames; answers the same for these files
+    DELETE /fleet/v1/runs/<project>/<run>  remove the run, which has ended
 
 The gateway's answer is the only state there is, and the files are the only queue. An agent asks once and then sends
 what lies behind; whatever was killed, cut or lost in between, it asks again. A frame that does not begin where the
@@ -21,7 +22,7 @@ A body is a sequence of frames, and may be compressed as a whole (`Content-Encod
   is behind never puts an older document in the place of a newer one.
 
 A refusal is `{"error": reason}`. With 429 and `"quota": true` it is for this run only: its project or the token has had
-its share, and the agent goes on with its other runs.
+its share, and the agent goes on with its other runs. 410 is final: the run was removed, and is not taken again.
 
 Tested in tests/fleet/test_wire.py.
 """
@@ -60,7 +61,7 @@ LONGEST_PATH = 400
 LONGEST_KEY = 200
 
 _SAFE_PART = re.compile(r"[^/\\\x00-\x1f\x7f]+")
-_NEVER_SHIPPED = (layout.REPORTS, "exports", "tensorboard", "wandb")
+_NEVER_SHIPPED = (layout.REPORTS, "exports", "tensorboard", "wandb", layout.REMOVED_FILE)
 
 
 class WireError(TrainvitalsError):

@@ -110,11 +110,13 @@ class Shipment(Document):
     """What went wrong last, until it goes well again."""
     complete: bool = entry(flag, False)
     """It has all of the run, which has ended."""
+    removed: bool = entry(flag, False)
+    """The run was removed there: nothing more is sent."""
 
     @property
     def is_due(self) -> bool:
         """Whether there is a gateway that does not have all of it."""
-        return bool(self.target) and not self.complete
+        return bool(self.target) and not self.complete and not self.removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def _add_serve(parser: Parser) -> None:
         metavar="N",
         type=number(1, whole=True),
         default=0,
-        help="remove values received earlier (default: never)",
+        help="remove runs without data for N days, and values received earlier (default: never)",
     )
 
 
@@ -99,7 +99,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     context = where.open_context()
     print_line(f"gateway at {where.address}, storing in {engine.address.shown}")
-    serve(Gateway(Store(engine), tokens, metrics, audit), context, bound)
+    serve(Gateway(Store(engine), tokens, metrics, audit, keep_days=arguments.keep_days), context, bound)
     return 0
 
 

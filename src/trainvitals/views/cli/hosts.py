@@ -37,6 +37,12 @@ def find_store(arguments: argparse.Namespace, settings: Settings) -> StoreRuns |
     """The runs of a fleet, if a store is set and no machines are asked for instead."""
     if settings.store is None or arguments.host:
         return None
+    return open_settings_store(settings)
+
+
+def open_settings_store(settings: Settings) -> StoreRuns:
+    """Of settings that name one."""
+    assert settings.store is not None
     from trainvitals.fleet.store_runs import open_store
 
     return open_store(read_secret(settings.store) if is_reference(settings.store) else settings.store)

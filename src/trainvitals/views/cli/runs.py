@@ -6,7 +6,7 @@ import argparse
 import gc
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.safe_text import one_line
+from trainvitals.settings import Settings
 from trainvitals.stderr import print_below, print_line
 from trainvitals.views.cli.arguments import (
     RUN_HELP,
@@ -296,14 +297,22 @@ def _edit(arguments: argparse.Namespace) -> int:
 
 def _add_rm(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
-    parser.add_settings("dir")
+    parser.add_settings("dir", "store")
+    parser.add_argument(
+        "--gateway", metavar="URL", help="remove PROJECT/ID from the store of this gateway, with the token of an admin"
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _rm(arguments: argparse.Namespace) -> int:
     from trainvitals.journal.retention import is_ended, measure, remove
 
-    root = Path(resolve_settings(arguments).dir)
+    settings = resolve_settings(arguments)
+    if arguments.gateway is not None:
+        return _rm_at_gateway(arguments, settings)
+    if settings.store is not None:
+        return _rm_stored(arguments, settings)
+    root = Path(settings.dir)
     folders = list(dict.fromkeys(run_folder.find(reference, root) for reference in arguments.run))
     for folder in folders:
         if not is_ended(folder):
@@ -311,18 +320,69 @@ def _rm(arguments: argparse.Namespace) -> int:
                 f"run {folder.name} has not ended, nothing was removed",
                 hint="stop it first, or wait for it to end",
             )
-    if not arguments.yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("not a terminal, cannot ask for confirmation", hint="to remove without asking: --yes")
-        for folder in folders:
-            print_below(f"{folder}  {quantities.format_bytes(measure(folder)[1])}")
-        if not confirm(f"remove {count_of(len(folders), 'run')}?"):
-            print_line("nothing was removed")
-            return 1
+    sizes = (f"{folder}  {quantities.format_bytes(measure(folder)[1])}" for folder in folders)
+    if not _may_remove(arguments, len(folders), sizes):
+        return 1
     for folder in folders:
         remove(folder)
         print(f"removed {one_line(folder)}")
     return 0
+
+
+def _rm_stored(arguments: argparse.Namespace, settings: Settings) -> int:
+    """From ClickHouse itself."""
+    import getpass
+
+    from trainvitals import runtime
+    from trainvitals.fleet.removal import remove_runs
+    from trainvitals.views.cli.hosts import open_settings_store
+
+    runs = open_settings_store(settings)
+    found = [runs.describe(key) for key in dict.fromkeys(runs.find(reference) for reference in arguments.run)]
+    if not _may_remove(arguments, len(found), (f"{one_line(info.place)}  {one_line(info.name)}" for info in found)):
+        return 1
+    remove_runs(runs.store, [(info.project, info.id) for info in found], f"{getpass.getuser()}@{runtime.host_name()}")
+    for info in found:
+        print(f"removed {one_line(info.place)}")
+    return 0
+
+
+def _rm_at_gateway(arguments: argparse.Namespace, settings: Settings) -> int:
+    from trainvitals.fleet.gateway_client import FarGateway, GatewayError
+    from trainvitals.views.cli.ship import find_access
+
+    keys = [reference.partition("/") for reference in dict.fromkeys(arguments.run)]
+    for project, _, run in keys:
+        if not project or not run:
+            raise UsageError(
+                f"'{one_line(project or run)}' is not PROJECT/ID",
+                hint="such as: trainvitals runs rm vision/20261118-060000-baseline-k3f9 --gateway https://gw.example",
+            )
+    access = find_access([arguments.gateway], settings)
+    if not _may_remove(arguments, len(keys), (f"{one_line(access.shown)}  {'/'.join(key[::2])}" for key in keys)):
+        return 1
+    gateway = FarGateway(access)
+    for project, _, run in keys:
+        try:
+            gateway.remove(project, run)
+        except GatewayError as error:
+            raise TrainvitalsError(f"{project}/{run} was not removed: {one_line(str(error))}") from None
+        print(f"removed {one_line(f'{project}/{run}')}")
+    return 0
+
+
+def _may_remove(arguments: argparse.Namespace, count: int, listed: Iterable[str]) -> bool:
+    """Ask, unless that was answered before."""
+    if arguments.yes:
+        return True
+    if not is_terminal(sys.stdin):
+        raise UsageError("not a terminal, cannot ask for confirmation", hint="to remove without asking: --yes")
+    for line in listed:
+        print_below(line)
+    if confirm(f"remove {count_of(count, 'run')}?"):
+        return True
+    print_line("nothing was removed")
+    return False
 
 
 # -- clean
@@ -460,7 +520,15 @@ ACTIONS = (
         _add_edit,
         _edit,
     ),
-    Action("rm", "remove ended runs", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
+    Action(
+        "rm",
+        "remove ended runs, from their folder or the store of a fleet",
+        "trainvitals runs rm 20261115-2236 --yes\n"
+        "trainvitals runs rm baseline --store clickhouse://ch.example:8123/trainvitals\n"
+        "trainvitals runs rm vision/20261118-060000-baseline-k3f9 --gateway https://gw.example",
+        _add_rm,
+        _rm,
+    ),
     Action(
         "clean",
         "remove old runs by age or total size; never active ones",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainvitals.agent import status
 from trainvitals.errors import TrainvitalsError
-from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, RunNotNow
+from trainvitals.fleet.gateway_client import FarGateway, GatewayAccess, NotNow, RunGone, RunNotNow
 from trainvitals.fleet.shipping import RunShipment
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import ENDED
@@ -27,7 +27,7 @@ def ship(reference: str, words: list[str], settings: Settings) -> int:
     """`words` may have the address. Whichever hosts wrote the run, all of its folder is shipped from here."""
     folder = run_folder.find(reference, Path(settings.dir))
     run = run_folder.read_run(folder)
-    access = _find_access(words, settings)
+    access = find_access(words, settings)
     gateway, shipment = FarGateway(access), RunShipment(folder, None, lambda text: print_line(one_line(text)))
     _ship_all(gateway, shipment)
     if run_folder.read_state(folder, run)[0] in ENDED and not shipment.left_out:
@@ -44,7 +44,8 @@ def ship(reference: str, words: list[str], settings: Settings) -> int:
     return 0
 
 
-def _find_access(words: list[str], settings: Settings) -> GatewayAccess:
+def find_access(words: list[str], settings: Settings) -> GatewayAccess:
+    """Of the address among these words, else of the settings."""
     if len(words) > 1:
         raise UsageError(f"unexpected argument '{one_line(words[1])}'", hint="such as: --to gateway https://gw.example")
     if words:
@@ -69,6 +70,10 @@ def _ship_all(gateway: FarGateway, shipment: RunShipment) -> None:
                 raise TrainvitalsError(
                     f"the gateway does not accept the run: {error}", hint="the same command ships the rest"
                 ) from None
+        except RunGone as error:
+            raise TrainvitalsError(
+                f"the gateway does not accept the run: {error}", hint="docs/fleet.md: Removing runs"
+            ) from None
         if moved:
             last = time.monotonic()
         elif time.monotonic() - last > PATIENCE:
