@@ -54,6 +54,13 @@ def test_the_cross_hair_reads_the_value_under_it() -> None:
     assert any("│" in row[8:] for row in rows[1:-1])
 
 
+def test_a_dotted_line_is_where_an_attempt_began() -> None:
+    look = Look(palette=BY_NAME["dark"], now=0.0, starts=(10.0, 500.0), smooth=False)
+    rows = text(chart(line([float(value) for value in range(20)])), look=look)
+    places = {row.index("┊") for row in rows[1:-1] if "┊" in row}
+    assert len(places) == 1 and places.pop() > len(rows[1]) // 2, "the other is beyond the curve"
+
+
 def test_a_window_shows_only_its_stretch() -> None:
     values = [float(value) for value in range(100)]
     look = Look(palette=BY_NAME["dark"], now=0.0, window=(10.0, 20.0), smooth=False)
@@ -123,7 +130,7 @@ def test_percentages_have_the_whole_scale_and_thresholds_are_drawn() -> None:
 def test_a_flat_line_is_told_without_a_range_and_nothing_is_less_than_nothing() -> None:
     rows = text(chart(line([0.0, 0.0], metric="disk_read_mb_s"), panel="disk_io", axis="time"))
     assert " to " not in rows[0]
-    assert rows[8].split("┤")[0].strip() == "0MB/s", "no traffic is the least there can be"
+    assert rows[8].split("┤")[0].strip() == "0", "no traffic is the least there can be"
     rows = text(chart(line([10.9, 11.1], metric="memory_usage_percent"), panel="memory", axis="time"))
     assert " to " not in rows[0], "both are 11%"
 

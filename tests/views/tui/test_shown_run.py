@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import story
 
+import trainvitals
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import refer_to
 from trainvitals.views.tui.shown_run import ShownRun
@@ -147,6 +148,21 @@ def test_a_later_attempt_replaces_the_steps_it_logs_again(folder: Path) -> None:
     track = shown.curves.tracks("training", "loss", "step")[0]
     assert track.x[-1] == 100 and track.y[-1] == 5.0
     assert max(track.x) == 100
+
+
+def test_where_later_attempts_begin_is_known_by_step_and_by_time(tmp_path: Path) -> None:
+    for steps, resume in ((range(10), False), (range(6, 20), True)):
+        run = trainvitals.init(project="p", dir=tmp_path, agent=False, resume=resume)
+        for step in steps:
+            run.log({"loss": 1.0}, step=step)
+        run.finish()
+    shown = ShownRun(refer_to(Path(run.folder)))
+    shown.poll()
+    state = shown.describe()
+    assert state is not None and state.started is not None
+    [restart] = state.restarts
+    assert restart.step == 6
+    assert restart.time == state.started, "as of a run: when its newest attempt began"
 
 
 def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> None:

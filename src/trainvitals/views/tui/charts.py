@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +54,8 @@ class Look:
     """Seconds for which a drawn curve may be reused although there are new points."""
     levels: tuple[Level, ...] = ()
     """Drawn as dotted lines."""
+    starts: tuple[float, ...] = ()
+    """Where later attempts of the run begin: dotted lines upwards."""
 
     def is_log(self, panel: Panel) -> bool:
         return panel.log_scale and panel.log_first != self.other_scale
@@ -249,8 +252,11 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
     limits = _limit_rows(look.levels, axes, height)
     column = None if look.cross is None else min(int(look.cross * width), width - 1)
     placed = {(mark.row, mark.column): _MARKS[mark.kind] for mark in marks}
+    upright = {_column_of(start, axes, width): "┊" for start in look.starts if axes.left < start < axes.right}
+    if column is not None:
+        upright[column] = "│"
     return [
-        _row(text, owners, styles, row, limits.get(row), column, placed, palette)
+        _row(text, owners, styles, row, limits.get(row), upright, placed, palette)
         for row, (text, owners) in enumerate(canvas.rows())
     ]
 
@@ -297,13 +303,17 @@ def _limit_rows(levels: tuple[Level, ...], axes: Axes, height: int) -> dict[int,
     return rows
 
 
+def _column_of(x: float, axes: Axes, width: int) -> int:
+    return min(int((x - axes.left) / (axes.right - axes.left) * width), width - 1)
+
+
 def _row(
     text: str,
     owners: list[int],
     styles: list[Style],
     row: int,
     limit: str | None,
-    cross: int | None,
+    upright: Mapping[int, str],
     marks: dict[tuple[int, int], str],
     palette: Palette,
 ) -> list[Segment]:
@@ -317,8 +327,8 @@ def _row(
             character, cell = marks[row, column], palette.critical
         elif character != " ":
             cell = styles[owners[column]]
-        elif column == cross:
-            character, cell = "│", palette.dim
+        elif column in upright:
+            character, cell = upright[column], palette.dim
         else:
             character, cell = blank, blank_style
         if cell is not style:
@@ -340,9 +350,13 @@ def _axis_labels(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
             return format_measure(value, unit).replace(" ", "")
         return format_short(float(f"{value:.3g}")) if math.isfinite(value) else format_short(value)
 
+    def scaled(value: float) -> str:
+        # Nothing has no size of its own: beside KB/s it would read 0 MB/s.
+        return "0" if value == 0 and unit.startswith("MB") else text(value)
+
     if height < 3:
         return {0: text(axes.high)}
-    labels = {0: text(axes.high), height - 1: text(axes.low)}
+    labels = {0: text(axes.high), height - 1: scaled(axes.low)}
     if height >= 7:
         middle = math.sqrt(axes.low * axes.high) if axes.log else (axes.low + axes.high) / 2
         labels[height // 2] = text(middle)

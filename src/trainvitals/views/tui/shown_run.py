@@ -6,6 +6,7 @@ steps costs no more per second than a new one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from trainvitals.views.tui.paced import Paced
 from trainvitals.views.tui.recent_steps import RECENT_STEPS, LoggedStep, RecentSteps
 from trainvitals.views.tui.recorded_hardware import RecordedHardware
 from trainvitals.views.tui.small_tables import SmallTables
-from trainvitals.views.tui.snapshot import RankRow, RunState
+from trainvitals.views.tui.snapshot import RankRow, Restart, RunState
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LEAST_POINTS = 64
@@ -57,6 +58,9 @@ class ShownRun:
         self._steps = RecentSteps()
         self._values = NewestValues()
         self._attempt: int | None = None
+        self._restarts: tuple[Restart, ...] = ()
+        self._restarts_of: tuple[int, int | None] = (1, None)
+        """The newest attempt, and the newest that logged a step, of which the restarts are known."""
         self._clock = TimeParser()
         self._is_loaded = False
 
@@ -192,6 +196,7 @@ class ShownRun:
             last_step_time=self._steps.last_moment(),
             values=dict(values.by_metric),
             job=str(info.file.placed),
+            restarts=self._find_restarts(info),
             ranks=self._describe_ranks({entry.participant: entry for entry in registered if entry.run_id == info.id}),
         )
 
@@ -216,6 +221,18 @@ class ShownRun:
             return ()
         lines = found.text.rstrip("\n").split("\n")
         return tuple(lines[1:] if found.cut else lines)
+
+    def _find_restarts(self, info: RunInfo) -> tuple[Restart, ...]:
+        now = (info.attempt, self._attempt)
+        if info.attempt > 1 and now != self._restarts_of and not self.silence:
+            with contextlib.suppress(JournalError, MachineError):
+                steps = self._reader.first_steps()
+                self._restarts = tuple(
+                    Restart(parse_time(attempt.started), steps.get(attempt.number or 0))
+                    for attempt in info.file.attempts[1:]
+                )
+                self._restarts_of = now
+        return self._restarts
 
     def _describe_ranks(self, registered: Mapping[Participant, Registration]) -> tuple[RankRow, ...]:
         cpu, memory = self._newest_by_participant("cpu_percent"), self._newest_by_participant("rss_mb")

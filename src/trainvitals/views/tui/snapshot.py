@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
@@ -136,6 +136,14 @@ class RankRow:
     rss_mb: float | None = None
 
 
+class Restart(NamedTuple):
+    """Where a later attempt of a run begins."""
+
+    time: float | None
+    step: int | None
+    """None if it logged no step."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunState:
     """The run that is shown."""
@@ -160,6 +168,8 @@ class RunState:
     values: Mapping[str, float] = field(default_factory=dict)
     """The newest value of every metric of the lowest participant, by catalog name where it has one."""
     ranks: tuple[RankRow, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+    """Of every attempt but the first."""
     job: str = ""
     """What a scheduler knows it as."""
 

@@ -52,7 +52,15 @@ def look_of(snapshot: Snapshot, view: View, chart: Chart, *, selected: bool) -> 
         selected=selected,
         patience=view.patience,
         levels=levels_of(chart.panel, view.conditions),
+        starts=_starts_on(chart.axis, snapshot),
     )
+
+
+def _starts_on(axis: str, snapshot: Snapshot) -> tuple[float, ...]:
+    """Where later attempts begin, on an axis of steps or of time."""
+    restarts = snapshot.run.restarts if snapshot.run is not None else ()
+    places = (restart.step if axis == "step" else restart.time for restart in restarts)
+    return tuple(float(place) for place in places if place is not None)
 
 
 def first_chart(view: View, width: int, height: int) -> int:
