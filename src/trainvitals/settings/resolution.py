@@ -117,11 +117,13 @@ def resolve_for_training(
         check(settings)
         return settings
     except SettingError as error:
-        without = resolve(arguments, search=False)
-        check(without)
-        if without.strict:
-            raise
-        return without.noting(f"{error.message}. The file is ignored, training continues")
+        wrong = error
+    # Not while it is handled: a wrong argument would be raised as a second error beneath the first.
+    without = resolve(arguments, search=False)
+    check(without)
+    if without.strict:
+        raise wrong
+    return without.noting(f"{wrong.message}. The file is ignored, training continues")
 
 
 def complaints(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:

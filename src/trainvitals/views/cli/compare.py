@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        nargs="+",
+        nargs="*",
         help=f"two or more runs: {RUN_HELP}; or a search in quotes, such as 'tag:a config.lr>0.01'",
     )
     parser.add_argument(

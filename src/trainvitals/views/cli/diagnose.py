@@ -73,18 +73,26 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     if arguments.csv and arguments.keep:
         raise UsageError("--keep is for runs, not for tables")
-    found = _diagnose_table(arguments.csv, settings) if arguments.csv else _diagnose_run(arguments, settings)
+    title = ""
+    if arguments.csv:
+        found = _diagnose_table(arguments.csv, settings)
+    else:
+        found, title = _diagnose_run(arguments, settings)
+    paint = Paint(sys.stdout)
     if arguments.json:
         _print_json(found)
     else:
-        print(draw(found, Paint(sys.stdout), everything=arguments.all, run=arguments.run or ""))
+        if title:
+            print(paint("bold", one_line(title)))
+        print(draw(found, paint, everything=arguments.all, run=arguments.run or ""))
     if arguments.fail_on is None:
         return 0
     least = SEVERITIES.index(arguments.fail_on)
     return 3 if any(SEVERITIES.index(finding.severity) >= least for finding in found.findings) else 0
 
 
-def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosis:
+def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, str]:
+    """What is wrong, and which run it is: "the newest" may be another than one thinks."""
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.conditions import Conditions
     from trainvitals.journal.reader import RunReader, open_run
@@ -102,7 +110,7 @@ def _diagnose_run(arguments: argparse.Namespace, settings: Settings) -> Diagnosi
     found = diagnose(read_measurements(reader, Prices.of(settings)), Conditions(settings.alerts_thresholds))
     if arguments.keep and isinstance(reader, RunReader):
         _keep(reader, make_findings_file(found, reader.info.attempt, describe_judges(settings)))
-    return found
+    return found, reader.info.id
 
 
 def _keep(reader: RunReader, file: FindingsFile) -> None:
@@ -137,7 +145,8 @@ def draw(found: Diagnosis, paint: Paint, everything: bool, run: str) -> str:
         lines += _draw_finding(finding, paint)
     passed, skipped = len(found.fine), len(found.not_judged)
     more = "" if everything else f" (trainvitals diagnose {run + ' ' if run else ''}--all)"
-    lines.append(f" {paint('green', '✓')} {count_of(passed, 'check')} passed, {skipped} skipped{more}")
+    fine = "" if found.findings or not passed else "no problems found: "
+    lines.append(f" {paint('green', '✓')} {fine}{count_of(passed, 'check')} passed, {skipped} skipped{more}")
     if everything:
         lines += [f"     passed   {title}" for title in found.fine]
         lines += [f"     skipped  {gap.title}: needs {one_line(gap.needs)}" for gap in found.not_judged]

@@ -28,7 +28,7 @@ DESCRIPTION = (
     "image of the charts next to it. Several runs are compared, with the first as the baseline."
 )
 EXAMPLES = """
-trainvitals report latest -o report.html
+trainvitals report
 trainvitals report latest -o report.md
 trainvitals report baseline candidate -o comparison.html
 trainvitals report latest -o - --format json | jq .runs[0].diagnosis.findings
@@ -39,8 +39,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        nargs="+",
-        help=f"{RUN_HELP}; several for a comparison",
+        nargs="*",
+        help=f"{RUN_HELP}; several for a comparison (default: latest)",
     )
     parser.add_argument(
         "-o",
@@ -71,11 +71,12 @@ def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.report import document
 
     settings = resolve_settings(arguments)
+    references = arguments.run or ["latest"]
     runs: Sequence[tuple[str, Reader]]
     if is_elsewhere(arguments, settings):
-        runs = open_far_runs(arguments.run, arguments, settings)
+        runs = open_far_runs(references, arguments, settings)
     else:
-        runs = find_runs(arguments.run, Path(settings.dir))
+        runs = find_runs(references, Path(settings.dir))
     output = arguments.output or f"report.{arguments.format or 'html'}"
     target = Path(output)
     format = arguments.format or document.SUFFIXES.get(target.suffix.lower())

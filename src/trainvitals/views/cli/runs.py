@@ -206,7 +206,7 @@ def _remark(row: RowJson) -> str:
 
 
 def _add_show(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", nargs="?", default="latest", help=f"{RUN_HELP} (default: latest)")
     parser.add_settings("dir")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--patch", action="store_true", help="print uncommitted changes as a patch, for git apply")
