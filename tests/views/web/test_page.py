@@ -649,7 +649,7 @@ def test_the_overview_has_validation_attempts_and_what_the_run_was_made_of(
     legend = "[...document.querySelectorAll('[data-chart=Loss] .legend button')].map(b => b.innerText.trim()).join()"
     tab.wait(f"{legend} === 'train/loss,val/loss'")
     facts = tab.page.locator(".fact-title").all_inner_texts()
-    assert {"loss", "validation loss", "learning rate", "samples / s"} <= set(facts)
+    assert {"loss", "val loss", "learning rate", "samples / s"} <= set(facts)
     details = tab.page.get_by_label("configuration").inner_text().split()
     assert details == ["lr", "0.1", "model.dim", "256"]
     environment = tab.page.get_by_label("environment").inner_text()

@@ -119,7 +119,11 @@ export function splitLog(low: number, high: number): number[] {
       if (tick >= low && tick <= high) found.push(tick);
     }
   }
-  if (found.length > 1) return found;
+  return found.length > 1 ? found : splitLinear(low, high);
+}
+
+// About four round numbers.
+export function splitLinear(low: number, high: number): number[] {
   const rough = (high - low) / 4;
   const size = 10 ** Math.floor(Math.log10(rough));
   return splitEvenly(low, high, size * (rough < 1.5 * size ? 1 : rough < 3.5 * size ? 2 : rough < 7.5 * size ? 5 : 10));

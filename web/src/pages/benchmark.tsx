@@ -4,7 +4,7 @@ import { panels, run, source } from "../data/page.ts";
 import { dark } from "../data/store.ts";
 import type { Benchmarks, MeasuredVariant, Peak, Series, ShownBenchmark } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
-import { formatClock, formatShort, formatSpan } from "../logic/format.ts";
+import { formatClock, formatShort, formatSpan, labelTicks } from "../logic/format.ts";
 import { roofline, type Dot } from "../logic/roofline.ts";
 import { tradeOff, type Spot } from "../logic/tradeoff.ts";
 import { Chart } from "../ui/chart.tsx";
@@ -97,15 +97,19 @@ const WIDTH = 560, HEIGHT = 230;
 
 // Latency to the right, error upwards, size as area: the best is small and at the lower left.
 function TradeOff({ rows }: { rows: MeasuredVariant[] }) {
-  const spots = tradeOff(rows, { left: 54, right: WIDTH - 20, top: 16, bottom: HEIGHT - 36 });
+  const floor = HEIGHT - 36;
+  const { spots, across, upwards, missing } = tradeOff(rows, { left: 62, right: WIDTH - 20, top: 16, bottom: floor - 18 });
   if (spots.length < 2) return null;
+  const [wide, high] = [labelTicks(across.map((tick) => tick.value), "", false), labelTicks(upwards.map((tick) => tick.value * 100), "", false)];
   return (
     <figure class="chart" aria-label="Size, error and speed">
-      <figcaption><h3>Size, error and speed</h3><span class="axis">small and lower left is best</span></figcaption>
+      <figcaption><h3>Size, error and speed</h3><span class="axis">{["small and lower left is best", missing.length && `error not measured: ${missing.join(", ")}`].filter(Boolean).join("; ")}</span></figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={spots.map(describeSpot).join("; ")} class="trade-off">
-        <line x1="44" x2={WIDTH - 10} y1={HEIGHT - 26} y2={HEIGHT - 26} /><line x1="44" x2="44" y1="6" y2={HEIGHT - 26} />
-        <text x={WIDTH - 10} y={HEIGHT - 8} text-anchor="end">latency →</text>
-        <text x="12" y="12" text-anchor="end" transform="rotate(-90 12 12)">error →</text>
+        <line x1="48" x2={WIDTH - 10} y1={floor} y2={floor} /><line x1="48" x2="48" y1="6" y2={floor} />
+        {across.map((tick, at) => <text key={tick.value} x={tick.at} y={floor + 15} text-anchor="middle">{wide[at]}</text>)}
+        {upwards.map((tick, at) => <text key={tick.value} x="42" y={tick.at + 4} text-anchor="end">{high[at]}</text>)}
+        <text x={WIDTH - 10} y={HEIGHT - 4} text-anchor="end">latency in ms →</text>
+        <text x="12" y="6" text-anchor="end" transform="rotate(-90 12 6)">error in % →</text>
         {spots.map((spot, at) => <Mark key={spot.name} spot={spot} at={at} />)}
       </svg>
       <Names names={spots.map((spot) => spot.name)} />

@@ -83,14 +83,12 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
   );
 }
 
-// A cause that is not among those shown is named by its rule.
-// Lists and the status count what is wrong; what is only information is beside it.
 function countFindings(findings: Finding[]): string {
-  const wrong = findings.filter((item) => item.severity !== "info").length;
-  const more = findings.length - wrong;
-  return [wrong || "", more && `${more} info`].filter(Boolean).join(" and ");
+  const count = (severity: string) => findings.filter((item) => item.severity === severity).length;
+  return ["critical", "warning", "info"].flatMap((severity) => (count(severity) ? [`${count(severity)} ${severity}`] : [])).join(", ");
 }
 
+// A cause that is not among those shown is named by its rule.
 function titleOf(rule: string, findings: Finding[]): string {
   return findings.find((item) => item.rule === rule)?.title ?? rule;
 }

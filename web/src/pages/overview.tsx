@@ -122,10 +122,10 @@ function Facts({ known }: { known: Run }) {
     <div class="facts">
       {isTraining && <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />}
       {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `min ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
-      {validation && <Fact title="validation loss" value={formatValue(validation.last)} note={validation.low !== null ? `min ${formatValue(validation.low)}` : undefined} tone={typeof validation.last === "string" ? "critical" : ""} />}
+      {validation && <Fact title="val loss" value={formatValue(validation.last)} note={validation.low !== null ? `min ${formatValue(validation.low)}` : undefined} tone={typeof validation.last === "string" ? "critical" : ""} />}
       {reward && <Fact title="reward" value={formatValue(reward.last)} note={`max ${formatValue(reward.high)}`} />}
       {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`max ${formatValue(accuracy.high)}`} />}
-      {validated && <Fact title="validation accuracy" value={formatValue(validated.last)} note={`max ${formatValue(validated.high)}`} />}
+      {validated && <Fact title="val accuracy" value={formatValue(validated.last)} note={`max ${formatValue(validated.high)}`} />}
       {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`max ${formatValue(norm.high)}`} />}
       {rate && <Fact title="learning rate" value={formatValue(rate.last)} />}
       {samples && <Fact title="samples / s" value={short(samples.last)} note={`max ${short(samples.high)}`} />}

@@ -159,8 +159,8 @@ function Lines({ lines, shown, pinned, painted, grouped, pointed }: { lines: Lin
     <aside class="lines" aria-label="lines">
       <header>
         <input class="search" type="search" aria-label="search lines" placeholder={`search ${formatCount(lines.length, grouped ? "group" : "run")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
-        <button type="button" title="show those listed" onClick={() => show(new Set([...shown, ...some]))}>show</button>
-        <button type="button" title="hide all listed, except pinned runs" onClick={() => show(new Set([...shown].filter((id) => !some.includes(id) || pinned.has(id))))}>hide</button>
+        <button type="button" title="show those listed" onClick={() => show(new Set([...shown, ...some]))}>show all</button>
+        <button type="button" title="hide all listed, except pinned runs" onClick={() => show(new Set([...shown].filter((id) => !some.includes(id) || pinned.has(id))))}>hide all</button>
       </header>
       <ul onMouseLeave={() => (pointed.value = null)}>
         {listed.map(({ line, at }) => (

@@ -258,6 +258,7 @@ export function Chart(props: ChartProps) {
           dash: line.dash,
           fill: props.kind === "stacked" && line === drawn.lines[0] ? line.stroke + "66" : undefined,
           spanGaps: false,
+          pxAlign: 0, // whole pixels would put steps into a smooth curve
           points: { show: (u, at) => isSparse(u, at) , size: 4, fill: line.stroke },
         })),
       ],

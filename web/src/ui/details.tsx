@@ -1,14 +1,16 @@
 // What a run was made of: configuration, command, code, machine; and its attempts.
+import { useState } from "preact/hooks";
 import type { Attempt, Run } from "../data/types.ts";
 import { fileName } from "../logic/csv.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
 import { download } from "./download.ts";
-import { EditHint } from "./edit.tsx";
+import { canEdit, EditHint, hasNotes, RunForm } from "./edit.tsx";
 import { Section, Status } from "./parts.tsx";
 import { Table } from "./table.tsx";
 
 export function RunDetails({ known }: { known: Run }) {
   const { details } = known;
+  const [isOpen, setOpen] = useState(false);
   const config = Object.entries(known.config);
   const packages = Object.entries((details.packages ?? {}) as Record<string, unknown>);
   const python = (details.python ?? {}) as Record<string, unknown>;
@@ -17,12 +19,21 @@ export function RunDetails({ known }: { known: Run }) {
     ["host", describeHost(details.host)], ...known.job_facts, ["GPUs", describeGpus(known)], ["python", python.version], ["folder", details.folder],
   ];
   return (
-    <Section title="Run details" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>
+    <Section
+      title="Run details"
+      actions={
+        <>
+          {canEdit() && !hasNotes(known) && !isOpen && <button type="button" title="edit name, notes and tags" onClick={() => setOpen(true)}>edit</button>}
+          <button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>
+        </>
+      }
+    >
+      {isOpen && <RunForm known={known} onDone={() => setOpen(false)} />}
       <div class="two">
         {config.length > 0 && <Pairs label="configuration" rows={config} />}
         <div>
           <Pairs label="environment" rows={rows.filter(([, value]) => value)} />
-          {!details.notes && known.tags.length === 0 && <EditHint what="edit name, notes and tags" />}
+          {!hasNotes(known) && <EditHint what="edit name, notes and tags" />}
           {packages.length > 0 && (
             <details class="packages">
               <summary>{formatCount(packages.length, "package")}</summary>

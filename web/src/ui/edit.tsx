@@ -25,7 +25,7 @@ export function Notes({ known }: { known: Run }) {
   const tags = known.tags.map((tag) => <span class="badge" key={tag}>{tag}</span>);
   const edit = canEdit() && <button type="button" onClick={() => setOpen(true)}>edit</button>;
   if (!notes && !isOpen) {
-    return tags.length || edit ? <div class="notes-none">{tags}{edit}{!edit && <EditHint what="edit name, notes and tags" />}</div> : null;
+    return tags.length ? <div class="notes-none">{tags}{edit}{!edit && <EditHint what="edit name, notes and tags" />}</div> : null;
   }
   return (
     <Section title="Notes" actions={!isOpen && edit}>
@@ -38,6 +38,10 @@ export function Notes({ known }: { known: Run }) {
       {!isOpen && <EditHint what="edit name, notes and tags" />}
     </Section>
   );
+}
+
+export function hasNotes(known: Run): boolean {
+  return notesOf(known) !== "" || known.tags.length > 0;
 }
 
 function notesOf(known: Run): string {
