@@ -11,9 +11,11 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from made_imports import points, reader_of, take, values
@@ -21,7 +23,9 @@ from waiting import free_port, wait_until
 
 from trainvitals import settings
 from trainvitals.journal.encoding import format_time
+from trainvitals.trackers import mlflow_store
 from trainvitals.trackers.importing import Import, Imported, ImportFailed
+from trainvitals.trackers.point_rows import PointRows, Points
 from trainvitals.trackers.registry import REGISTRY
 from trainvitals.trackers.run_writing import TrackedRuns
 
@@ -247,3 +251,63 @@ def test_what_is_no_store_is_an_error_that_says_so(tmp_path: Path) -> None:
             take("mlflow", tmp_path / target, tmp_path)
     with pytest.raises(ImportFailed, match="http://"):
         take("mlflow", "postgresql://user:hunter22@host/db", tmp_path)
+
+
+def test_a_server_whose_import_was_killed_within_a_metric_gives_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_store, "READ_POINTS", 10)
+    monkeypatch.setattr(mlflow_store, "PIECE_POINTS", 10)
+    history = [{"timestamp": 1000 + step, "step": step, "value": step / 2} for step in range(35)]
+    answers = {
+        "experiments/search": {"experiments": [{"experiment_id": "1", "name": "e"}]},
+        "runs/search": {"runs": [{"info": {"run_id": "r"}, "data": {"metrics": [{"key": "loss"}]}}]},
+        "metrics/get-history": {"metrics": history},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = json.dumps(next(answer for route, answer in answers.items() if route in self.path)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+
+    def read(position: Mapping[str, Any], pieces: int | None = None) -> tuple[list[int | None], Mapping[str, Any]]:
+        (run,) = REGISTRY["mlflow"].open(f"http://127.0.0.1:{server.server_port}").runs()
+        found = [piece for piece in run.read(position) if piece.lines is not None and len(piece.lines)][:pieces]
+        rows = [step for piece in found if piece.lines is not None for _, step, _ in piece.lines.rows()]
+        return rows, found[-1].position if found else position
+
+    try:
+        first, position = read({}, 2)
+        assert first == list(range(20))
+        rest, position = read(position)
+        assert rest == list(range(20, 35))
+        history.insert(0, {"timestamp": 1, "step": 99, "value": 7.0})  # now all of it is given again
+        first, stopped = read(position, 2)
+        again, _ = read(stopped)
+        assert again == [99, *range(35)], "the run knows which of these it has: from the start"
+        assert first == again[:20]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_points_of_one_time_and_step_are_one_row_unless_a_metric_is_there_twice() -> None:
+    rows = PointRows()
+    rows.add(Points(["b", "a", "a", "b", "a"], [5, 5, 5, 4, 5], [1, 1, 1, 9, 2], [1.0, 2.0, 3.0, 4.0, math.inf]))
+    rows.add(Points(["c", "a", "a", "a"], [5, 5.5, 2**70, 5], [1, 1, 1, None], [6.0, 0.0, 0.0, 0.0]))
+    assert list(rows.make_lines().rows()) == [
+        (4000, 9, {"b": 4.0}),
+        (5000, 1, {"b": 1.0, "a": 2.0, "c": 6.0}),
+        (5000, 1, {"a": 3.0}),
+        (5000, 2, {"a": math.inf}),
+    ]
+    assert (rows.count, rows.damaged) == (6, 3)

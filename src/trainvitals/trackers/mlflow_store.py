@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -12,21 +14,25 @@ import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from trainvitals import http_client
 from trainvitals.journal.documents.run import RUNNING
-from trainvitals.journal.segment_writer import Lines
 from trainvitals.plain_json import parse_json
 from trainvitals.trackers.foreign import LATEST, open_database, read_yaml
 from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, find_local_store, list_tags
+from trainvitals.trackers.point_rows import PointRows, Points
 from trainvitals.trackers.run_writing import About
 
 PIECE_POINTS = 200_000
+READ = 4 << 20
+READ_POINTS = 50_000
 PAGE = 25_000
 """Points that a server gives at once."""
 MOST_OF_AN_ANSWER = 64 << 20
@@ -38,17 +44,6 @@ LARGEST_DOUBLE = 1.7976931348623157e308
 """What the database has for infinity."""
 _STATUSES: dict[object, str] = dict(enumerate(STATUSES.values(), 1))  # in files they are numbers
 _STATUSES.update(STATUSES)
-
-
-class MlflowPoint(NamedTuple):
-    """One value of a metric."""
-
-    key: str
-    milliseconds: int
-    step: int
-    value: float
-    again: bool = False
-    """It is given with all points of its metric, of which the run may have some."""
 
 
 @dataclass(slots=True)
@@ -93,8 +88,8 @@ class MlflowStore(Protocol):
 
     def describe(self, run_id: str, experiment: str) -> MlflowRunInfo: ...
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
-        """Those behind the position, which moves as they are given."""
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
+        """Those behind the position, which moves as they are given: it is behind those that were given last."""
         ...
 
 
@@ -175,58 +170,24 @@ class MlflowRun:
         if position.get("about") != (digest := _digest(about)):
             moving["about"] = digest
             yield Piece(position={**position, "about": digest}, about=about)
-        rows = _Rows()
-        for point in self._store.points(self.key, moving):
-            if _is_whole(point):
-                rows.add(point)
-            else:
-                rows.left_out[DAMAGED] += 1
+        rows = PointRows()
+        for points in self._store.points(self.key, moving):
+            rows.add(points)
             if rows.count >= PIECE_POINTS:
-                yield rows.make_piece(moving)
-                rows = _Rows()
-        if rows.count or rows.left_out:
-            yield rows.make_piece(moving)
+                yield _make_piece(rows, moving)
+                rows = PointRows()
+        if rows.count or rows.damaged:
+            yield _make_piece(rows, moving)
 
 
 def _digest(about: About) -> str:
     return hashlib.sha256(repr(about).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-class _Rows:
-    """Points that were logged together as one row: those of one step and time."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.left_out = Counter[str]()
-        self._again: set[str] = set()
-        self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
-
-    def add(self, point: MlflowPoint) -> None:
-        self.count += 1
-        rows = self._rows.setdefault((point.milliseconds, point.step), [{}])
-        if point.key in rows[-1]:  # logged twice in a millisecond
-            rows.append({})
-        rows[-1][point.key] = point.value
-        if point.again:
-            self._again.add(point.key)
-
-    def make_piece(self, position: Mapping[str, Any]) -> Piece:
-        lines = Lines("training")
-        for (milliseconds, step), rows in sorted(self._rows.items(), key=lambda item: item[0]):
-            for row in rows:
-                lines.add_row(milliseconds * 1000, step, row)
-        place = json.loads(json.dumps(position))
-        return Piece(position=place, lines=lines, again=frozenset(self._again), left_out=self.left_out)
-
-
-def _is_whole(point: MlflowPoint) -> bool:
-    """Whether it can be kept: SQLite and JSON hold anything in any place."""
-    return (
-        type(point.milliseconds) is int
-        and 0 <= point.milliseconds <= LATEST * 1000
-        and type(point.step) is int
-        and abs(point.step) < 2**62
-    )
+def _make_piece(rows: PointRows, position: Mapping[str, Any]) -> Piece:
+    left_out = Counter({DAMAGED: rows.damaged} if rows.damaged else {})
+    place = json.loads(json.dumps(position))
+    return Piece(position=place, lines=rows.make_lines(), again=frozenset(rows.again), left_out=left_out)
 
 
 def _seconds(milliseconds: object) -> float | None:
@@ -273,26 +234,43 @@ class FileStore:
             tags=_read_texts(folder / "tags"),
         )
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
         offsets: dict[str, int] = position.setdefault("offsets", {})
         folder = self._folders[run_id] / "metrics"
         for path in sorted(item for item in folder.rglob("*") if item.is_file()):
             key = path.relative_to(folder).as_posix()
             with open(path, "rb") as file:
                 file.seek(offsets.get(key, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # being written
-                    offsets[key] = offsets.get(key, 0) + len(line)
-                    point = _parse_point(key, line)
-                    if point is not None:
-                        yield point
+                rest = b""
+                while data := file.read(READ):
+                    whole, newline, rest = (rest + data).rpartition(b"\n")  # the last line may be being written
+                    if newline:
+                        offsets[key] = offsets.get(key, 0) + len(whole) + 1
+                        yield _parse_points(key, whole)
 
 
-def _parse_point(key: str, line: bytes) -> MlflowPoint | None:
+def _parse_points(key: str, data: bytes) -> Points:
+    """Lines `milliseconds value step`. What cannot be read is left out; the step may be missing."""
+    words = data.split()
+    separators = np.frombuffer(data + b"\n", np.uint8)
+    separators = separators[(separators == 32) | (separators == 10)]
+    if len(separators) == len(words) and len(words) % 3 == 0 and (separators.reshape(-1, 3) == (32, 32, 10)).all():
+        with contextlib.suppress(ValueError):
+            times, steps = (list(map(int, words[first::3])) for first in (0, 2))
+            return Points([key] * len(times), times, steps, list(map(float, words[1::3])))
+    found = [point for line in data.split(b"\n") if (point := _parse_point(line)) is not None]
+    return _columns(key, found)
+
+
+def _columns(key: str, points: Sequence[tuple[int, int, float]], again: bool = False) -> Points:
+    times, steps, values = zip(*points, strict=True) if points else ((), (), ())
+    return Points([key] * len(points), times, steps, values, again)
+
+
+def _parse_point(line: bytes) -> tuple[int, int, float] | None:
     words = line.split()
     try:
-        return MlflowPoint(key, int(words[0]), int(words[2]) if len(words) > 2 else 0, float(words[1]))
+        return int(words[0]), int(words[2]) if len(words) > 2 else 0, float(words[1])
     except (ValueError, IndexError):
         return None
 
@@ -349,14 +327,24 @@ class DatabaseStore:
             return MlflowRunInfo(run_id, experiment, name or "", status, started, ended, params, tags)
         raise ImportFailed(f"run {run_id} was removed")
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
         query = (
             "SELECT rowid, key, timestamp, step, value, is_nan FROM metrics "
             "WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
         )
-        for row, key, milliseconds, step, value, is_nan in self._ask(query, run_id, position.get("row", 0)):
-            position["row"] = row
-            yield MlflowPoint(str(key), milliseconds, step, math.nan if is_nan else _number(value))
+        found = self._ask(query, run_id, position.get("row", 0))
+        while rows := list(itertools.islice(found, READ_POINTS)):
+            numbers, keys, times, steps, values, are_nan = zip(*rows, strict=True)
+            position["row"] = numbers[-1]
+            yield Points(list(map(str, keys)), times, steps, _read_values(values, are_nan))
+
+
+def _read_values(values: Sequence[Any], are_nan: Sequence[object]) -> Sequence[float]:
+    is_plain = set(map(type, values)) == {float} and max(map(abs, values)) < LARGEST_DOUBLE
+    found = values if is_plain else list(map(_number, values))
+    if any(are_nan):
+        found = [math.nan if is_nan else value for value, is_nan in zip(found, are_nan, strict=True)]
+    return found
 
 
 def _from_database(value: float) -> float:
@@ -447,7 +435,7 @@ class ServerStore:
         started, ended = (_whole(info.get(key)) for key in ("start_time", "end_time"))
         return MlflowRunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
         seen: dict[str, list[Any]] = position.setdefault("seen", {})
         is_older = position.pop("counts", None) is not None  # noted by a version that counted points only
         run = self._found[run_id]
@@ -460,19 +448,24 @@ class ServerStore:
             asked = {"run_id": run_id, "metric_key": key, "max_results": PAGE}
             pages = self._pages("metrics/get-history", "metrics", asked, get=True)
             found = [
-                MlflowPoint(
-                    key, _whole(item.get("timestamp")) or 0, _whole(item.get("step")) or 0, _number(item.get("value"))
-                )
+                (_whole(item.get("timestamp")) or 0, _whole(item.get("step")) or 0, _number(item.get("value")))
                 for item in pages
             ]
-            found.sort(key=lambda point: (point.milliseconds, point.step, repr(point.value)))
-            count, digest = seen.get(key) or [0, "" if is_older else _digest_points(())]
-            seen[key] = [len(found), _digest_points(found)]
+            found.sort(key=lambda point: (point[0], point[1], repr(point[2])))
+            count, digest = seen.get(key) or [0, "" if is_older else _Digest().text]
+            so_far = _Digest(found[:count])
+            again = so_far.text != digest
+            if again:
+                count, so_far = 0, _Digest()
+            for start in range(count, len(found), READ_POINTS):
+                some = found[start : start + READ_POINTS]
+                so_far.add(some)
+                # A metric that is given again is so from its start, should this end before.
+                if not again or start + len(some) == len(found):
+                    seen[key] = [start + len(some), so_far.text]
+                yield _columns(key, some, again)
+            seen[key] = [len(found), so_far.text]
             self._read[run_id, key] = _ReadMetric(latest, seen[key], time.monotonic())
-            if _digest_points(found[:count]) == digest:
-                yield from found[count:]
-            else:
-                yield from (point._replace(again=True) for point in found)
 
     def _is_read(self, run_id: str, key: str, latest: tuple[object, ...], seen: object) -> bool:
         """Whether the history has nothing new, and all of it was written."""
@@ -482,11 +475,19 @@ class ServerStore:
         return _STATUSES.get(latest[0], RUNNING) != RUNNING or time.monotonic() - known.time < LATE_SECONDS
 
 
-def _digest_points(points: Iterable[MlflowPoint]) -> str:
-    found = hashlib.sha256()
-    for point in points:
-        found.update(f"{point.milliseconds} {point.step} {point.value!r}\n".encode())
-    return found.hexdigest()[:16]
+class _Digest:
+    """Of points in their order."""
+
+    def __init__(self, points: Iterable[tuple[int, int, float]] = ()) -> None:
+        self._hash = hashlib.sha256()
+        self.add(points)
+
+    def add(self, points: Iterable[tuple[int, int, float]]) -> None:
+        self._hash.update("".join(f"{time} {step} {value!r}\n" for time, step, value in points).encode())
+
+    @property
+    def text(self) -> str:
+        return self._hash.hexdigest()[:16]
 
 
 def _authorize(parts: urllib.parse.SplitResult) -> dict[str, str]:
