@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from made_runs import START, make_run, write
 
 from trainvitals.errors import JournalError, RunNotFound
-from trainvitals.journal import segment_writer
+from trainvitals.journal import segment_reader, segment_writer
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
@@ -383,3 +383,24 @@ def test_many_names_asked_together_are_what_each_is_alone(tmp_path: Path) -> Non
         for name, item in together.items():
             (alone,) = RunReader(folder).series([name], **options)
             assert (item.x.tolist(), bits(item.y), item.total) == (alone.x.tolist(), bits(alone.y), alone.total)
+
+
+@pytest.mark.parametrize(("count", "few"), [(10, segment_reader.FEW_VALUES), (10, 0), (6000, 0)])
+def test_lines_without_a_step_are_shown_over_time_whatever_a_later_attempt_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, few: int
+) -> None:
+    monkeypatch.setattr(segment_reader, "FEW_VALUES", few)
+    folder = make_run(tmp_path / "p" / "run", attempt=2)
+    first = write(folder, [{"step": s, "loss": 1.0} | ({"load": float(s)} if s % 2 else {}) for s in range(count)])
+    write(folder, ({"load": float(s)} for s in range(count)), at=START + count)
+    write(folder, [{"step": 5, "loss": 2.0}], "training_metrics_20260102_000000.attempt2", START + 2 * count)
+
+    def read(**options: Any) -> list[list[bytes]]:
+        return [bits(item.y) for item in RunReader(folder).series(["loss", "load"], x="time", **options)]
+
+    live = read()
+    assert [len(values) for values in live] == [6, 2 + count]
+    assert bits([count - 1.0])[0] in read(max_points=4)[1]
+    segment_writer.seal(first)
+    assert read() == live
+    assert bits([count - 1.0])[0] in read(max_points=4)[1]

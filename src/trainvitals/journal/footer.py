@@ -29,11 +29,13 @@ class Oversized(JournalError):
     """A Parquet file that is larger, once it is read, than one of ours can be."""
 
 
-def check_size(file: str) -> None:
-    """Raises Oversized, or OSError if the file cannot be read. What is no Parquet file passes: DuckDB refuses it."""
+def check_size(file: str) -> int:
+    """How many rows it has. Raises Oversized, or OSError if the file cannot be read. What is no Parquet file passes as
+    one of none: DuckDB refuses it."""
     rows, size = count_rows(file), os.stat(file).st_size  # noqa: PTH116
     if rows > min(MOST_ROWS, ROWS_OF_ANY_FILE + ROWS_PER_BYTE * size):
         raise Oversized(f"{os.path.basename(file)} has {rows:,} rows in {size:,} bytes")  # noqa: PTH119
+    return rows
 
 
 def count_rows(file: str) -> int:

@@ -37,6 +37,11 @@ class Points:
         """All points of a series."""
         return cls(steps, times, values, len(values), len(values) - int(np.isfinite(values).sum()))
 
+    @classmethod
+    def none(cls) -> Points:
+        """Those of a series without a number."""
+        return cls.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -57,7 +62,7 @@ class Bounds:
                 text += f" AND {column} {operator} ?"
                 values.append(self._stored(wanted))
         if self.below_step is not None:
-            text += " AND step < ?"
+            text += " AND (step < ? OR step IS NULL)"
             values.append(self.below_step)
         return text, values
 
@@ -71,7 +76,7 @@ class Bounds:
             keep &= buckets[f"{column}_from"] <= self._stored(self.end)
         if self.below_step is not None:
             keep &= buckets["step_from"] < self.below_step
-        if column == "step" or self.below_step is not None:
+        if column == "step":
             keep &= buckets["step_to"] != NO_STEP
         return keep
 
@@ -108,7 +113,7 @@ def tail_points(lines: Lines, name: str, label: str) -> Points:
     """Of what is not sealed yet."""
     column = lines.columns.get((name, label))
     if column is None:
-        return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        return Points.none()
     # Copies: the arrays keep growing, which a view of them would prevent.
     rows = np.array(column.rows, dtype=np.int64)
     return Points.whole(

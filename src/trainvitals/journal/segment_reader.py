@@ -26,6 +26,10 @@ from trainvitals.journal.segment_writer import parse_labels
 from trainvitals.journal.summaries import MetricSummary
 
 REMEMBERED_BYTES = 32 << 20
+FEW_VALUES = 20_000
+"""Segments with no more are read whole, with one question for all their series: asking takes longer than reading."""
+REMEMBERED_VALUES = 500_000
+"""Of such segments, for the next question about them."""
 Buckets = Mapping[str, Any]
 
 # One row per bucket. `broken` is a value that is not finite; `empty` if all of them are.
@@ -51,12 +55,14 @@ class SealedSegments:
         self._damaged: dict[str, object] = {}
         self._sides: dict[str, str] = {}
         self._distrusted: set[str] = set()
-        self._checked: set[str] = set()
+        self._rows: dict[str, int] = {}
         self._rebuilt: tuple[tempfile.TemporaryDirectory[str], OpenFolder] | None = None
         self._keys: dict[str, frozenset[tuple[str, str]]] = {}
         self._first_steps: dict[str, int | None] = {}
         self._buckets: OrderedDict[tuple[tuple[Path, ...], str], dict[str, Buckets]] = OrderedDict()
         self._bytes = 0
+        self._whole: OrderedDict[tuple[Path, ...], dict[tuple[str, str], Points]] = OrderedDict()
+        self._whole_values = 0
         self._summary: tuple[tuple[Path, ...], dict[str, MetricSummary]] = ((), {})
 
     def is_damaged(self, path: Path) -> bool:
@@ -131,6 +137,9 @@ class SealedSegments:
             buckets = self._buckets[(tuple(paths), name)].get(label)
             if buckets is not None and (found := points_of_buckets(buckets, bounds, max_points)) is not None:
                 return found
+        if self._count_rows(paths) <= FEW_VALUES:
+            whole = self._read_whole(tuple(paths)).get((name, label))
+            return bounds.cut(whole if whole is not None else Points.none())
         condition, values = bounds.condition()
         query = (
             f"SELECT coalesce(step, {NO_STEP}) AS step, time, value "
@@ -138,6 +147,28 @@ class SealedSegments:
         )
         columns = self._ask(paths, query, [name, label, *values], "fetchnumpy")
         return bounds.cut(Points.whole(columns["step"], columns["time"], np.ma.getdata(columns["value"])))
+
+    def _read_whole(self, paths: tuple[Path, ...]) -> dict[tuple[str, str], Points]:
+        """Every series of segments that have few values, by (name, label)."""
+        if paths not in self._whole:
+            query = (
+                f"SELECT name, label, coalesce(step, {NO_STEP}) AS step, time, value "
+                f"FROM {self._table(paths)} WHERE value IS NOT NULL"
+            )
+            columns = {
+                name: np.ma.getdata(values) for name, values in self._ask(paths, query, (), "fetchnumpy").items()
+            }
+            places: dict[tuple[str, str], list[int]] = {}
+            for place, key in enumerate(zip(columns["name"], columns["label"], strict=True)):
+                places.setdefault(key, []).append(place)
+            self._whole[paths] = {
+                key: Points.whole(*(columns[name][chosen] for name in ("step", "time", "value")))
+                for key, chosen in places.items()
+            }
+            self._whole_values += len(columns["value"])
+            while self._whole_values > REMEMBERED_VALUES:
+                self._whole_values -= sum(points.total for points in self._whole.popitem(last=False)[1].values())
+        return self._whole[paths]
 
     def summary(self, paths: Sequence[Path]) -> dict[str, MetricSummary]:
         """What every metric came to. `paths` are in order of writing: the last value is that of the last file."""
@@ -294,9 +325,15 @@ class SealedSegments:
         """Before anything of a file is read: whether it and its side table can be as large as they claim."""
         files = {self._files.locate(path.name) for path in paths}
         files |= {self._sides[path.name] for path in paths if path.name in self._sides}
-        for file in files - self._checked:
-            check_size(file)
-            self._checked.add(file)
+        for file in files - self._rows.keys():
+            self._rows[file] = check_size(file)
+
+    def _count_rows(self, paths: Sequence[Path]) -> int:
+        try:
+            self._check_sizes(paths)
+        except (OSError, Oversized) as error:
+            raise self._explain(error, paths) from error
+        return sum(self._rows[self._files.locate(path.name)] for path in paths)
 
     def _explain(self, error: Exception, paths: Iterable[Path]) -> JournalError:
         """What is wrong with these segments. What is found is not asked again."""

@@ -387,7 +387,7 @@ class SeriesReader(ABC):
                 if not is_sealed:
                     pieces.append(bounds.cut(tail_points(self.files.tail(path), name, label)))
         if not pieces:
-            return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+            return Points.none()
         total = sum(piece.total for piece in pieces)
         if max_points is not None and any(len(piece.values) < piece.total for piece in pieces):
             # Some pieces came as extremes only: thin the others out alike, or they would fill the chart.
