@@ -204,8 +204,9 @@ def test_what_is_too_much_for_the_file_is_left_out(root: Path, tmp_path: Path, m
         end(make_run(root, name, text="x" * 1000))
     settle(root)
     monkeypatch.setattr(row_cache, "MOST_BYTES", 3000)
+    monkeypatch.setattr(row_cache, "ROWS_TOGETHER", 1)
     rows_with_cache(FolderRuns(root))
-    assert cache_file(tmp_path).stat().st_size < 3100
+    assert 1000 < cache_file(tmp_path).stat().st_size < 3100, "one of the two"
     assert rows_with_cache(FolderRuns(root)) == rows_without_cache(root)
 
 
@@ -255,8 +256,13 @@ def act(root: Path, chance: random.Random, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_are_the_same_after_any_changes(root: Path, tmp_path: Path, seed: int) -> None:
+def test_rows_are_the_same_after_any_changes(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     chance = random.Random(seed)
+    if seed % 2:  # as of very many runs
+        monkeypatch.setattr(row_cache, "PLAIN_BYTES", 0)
+        monkeypatch.setattr(row_cache, "ROWS_TOGETHER", 2)
     server = FolderRuns(root, inside_only=True)  # lives on, as a server does
     for number in range(40):
         settle(root)

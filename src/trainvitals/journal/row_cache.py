@@ -2,13 +2,14 @@
 seconds, asking whether they changed a fraction of one. The runs may be in folders, or in the store of a fleet.
 
 It is a cache and nothing else. It may be deleted at any time, and whoever lacks it, or finds one that is damaged, of
-another version or written by somebody else, reads the runs and writes a new one. A line says of each row what it was
-made from; the rows follow, each decoded only when somebody asks for it.
+another version or written by somebody else, reads the runs and writes a new one. Some hundred rows are kept together:
+what each was made from, then the rows, unpacked and decoded only when somebody asks for one. A million fit.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 import zlib
@@ -23,19 +24,22 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import dump_json, spell_all
 
-FORMAT = 5
+FORMAT = 6
 """To be raised with every change of what a row has, or says."""
-SHAPE = "6bd05204fece6d75"
+SHAPE = "c8c5d60f73707587"
 """A fingerprint of what rows had and said when it was raised last; tests/journal/test_row_cache.py makes it."""
 MOST_BYTES = 256 << 20
-"""Of the file; what goes beyond is read from the runs each time."""
+"""Of the file; what goes beyond is read from the runs each time. A million rows take about half of it."""
+ROWS_TOGETHER = 512
+PLAIN_BYTES = 32 << 20
+"""Fewer than these are not compressed: tens of thousands of rows, which are listed a little sooner so."""
 SETTLED_SECONDS = 2.0
 """For how long nothing must have changed for a row to be kept: two changes within one tick of a file system's clock
 look like one."""
 
 _MADE_FROM = ("alerts_", layout.FINDINGS_FILE, "status")
-_BYTES_BESIDE = 500
-"""About what is noted of a row, beside itself."""
+_unpack = functools.lru_cache(8)(zlib.decompress)
+"""Those who list runs ask for one row after the other."""
 
 Row = dict[str, Any]
 
@@ -81,6 +85,7 @@ class RowCache:
         self._loaded = False
         self._changed = False
         self._entries: dict[str, _Entry] = {}
+        self._file_lists: dict[tuple[str, ...], list[str]] = {}
 
     def recall(self, place: str, make: MakeRow) -> Row:
         """What `make` gives of the run in this folder, as JSON has it. It is not asked again for an ended run that did
@@ -92,7 +97,7 @@ class RowCache:
         files = self._stamps.list_files(place)
         stamp = self._stamps.stamp(place, files)
         made = make()
-        entry = _Entry(files, stamp, made.created, dump_json(spell_all(made.row)))
+        entry = _Entry(self._share(files), _condense(stamp), made.created, dump_json(spell_all(made.row)))
         name = self._name(place)
         if made.lasts and stamp and self._stamps.is_settled(stamp) and _is_text(name, *files):
             self._entries[name] = entry
@@ -112,7 +117,11 @@ class RowCache:
 
     def _find(self, place: str) -> _Entry | None:
         known = self._load_once().get(self._name(place))
-        return known if known is not None and self._stamps.stamp(place, known.files) == known.stamp else None
+        return known if known is not None and _condense(self._stamps.stamp(place, known.files)) == known.stamp else None
+
+    def _share(self, files: list[str]) -> list[str]:
+        """The same list for all runs that have the same files, as most do."""
+        return self._file_lists.setdefault(tuple(files), files)
 
     def _load_once(self) -> dict[str, _Entry]:
         if not self._loaded:
@@ -126,16 +135,26 @@ class RowCache:
         self._changed = False
         left = {self._name(place) for place in places}
         self._entries = {name: entry for name, entry in self._entries.items() if name in left}
-        index: list[tuple[str, list[str], list[int], str, int]] = []
-        rows: list[bytes] = []
+        level = 1 if sum(entry.length for entry in self._entries.values()) > PLAIN_BYTES else 0
+        newest_first = list(reversed(self._entries.items()))
+        lengths: list[tuple[int, int]] = []
+        pieces: list[bytes] = []
         size = 0
-        for name, entry in reversed(self._entries.items()):
-            size += len(entry.encoded) + len(name) + _BYTES_BESIDE
+        for start in range(0, len(newest_first), ROWS_TOGETHER):
+            together = newest_first[start : start + ROWS_TOGETHER]
+            index = [(name, entry.files, entry.stamp, entry.created, entry.length) for name, entry in together]
+            rows = zlib.compress(b"".join(entry.encoded for _, entry in together), level)
+            packed = zlib.compress(dump_json(index), level)
+            size += len(packed) + len(rows)
             if size > MOST_BYTES:
                 break
-            index.append((name, entry.files, entry.stamp, entry.created, len(entry.encoded)))
-            rows.append(entry.encoded)
-        body = b"\n".join((dump_json(index[::-1]), b"".join(reversed(rows))))
+            lengths.append((len(packed), len(rows)))
+            pieces += packed, rows
+            place = 0
+            for _, entry in together:
+                entry.keep_within(rows, place)
+                place += entry.length
+        body = b"\n".join((dump_json(lengths), b"".join(pieces)))
         with contextlib.suppress(OSError, AgentError):  # on a full disk, or without a folder, it goes without
             file = self._file(self._own_name)
             file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -151,13 +170,19 @@ class RowCache:
         head, _, body = data.partition(b"\n")
         if head + b"\n" != _head(body):
             return {}
-        index, _, rows = body.partition(b"\n")
-        found: dict[str, _Entry] = {}
-        start = 0
-        for name, files, stamp, created, length in orjson.loads(index):
-            found[name] = _Entry(files, stamp, created, rows[start : start + length])
-            start += length
-        return found
+        lengths, _, pieces = body.partition(b"\n")
+        found: list[tuple[str, _Entry]] = []
+        place = 0
+        for index_length, rows_length in orjson.loads(lengths):
+            middle, end = place + index_length, place + index_length + rows_length
+            rows = pieces[middle:end]
+            start = 0
+            for name, files, stamp, created, length in orjson.loads(zlib.decompress(pieces[place:middle])):
+                entry = _Entry(self._share(files), stamp, created, rows, start, length)
+                found.append((name, entry))
+                start += length
+            place = end
+        return dict(reversed(found))
 
     @staticmethod
     def _file(name: bytes) -> Path:
@@ -172,14 +197,29 @@ class RowCache:
 class _Entry:
     """A row, and what tells whether it is still right."""
 
-    __slots__ = ("_row", "created", "encoded", "files", "stamp")
+    __slots__ = ("_row", "_start", "_stored", "created", "files", "length", "stamp")
 
-    def __init__(self, files: list[str], stamp: list[int], created: str, encoded: bytes) -> None:
+    def __init__(
+        self, files: list[str], stamp: int | None, created: str, stored: bytes, start: int = -1, length: int = 0
+    ) -> None:
+        """`stored` is the row itself, or with a `start` the packed rows that it is among."""
         self.files = files
         self.stamp = stamp
         self.created = created
-        self.encoded = encoded
+        self.length = length if start >= 0 else len(stored)
+        self._stored = stored
+        self._start = start
         self._row: Row | None = None
+
+    def keep_within(self, packed: bytes, start: int) -> None:
+        """Give up the row as it was encoded: these packed rows have it from `start` on."""
+        self._stored, self._start = packed, start
+
+    @property
+    def encoded(self) -> bytes:
+        if self._start < 0:
+            return self._stored
+        return _unpack(self._stored)[self._start : self._start + self.length]
 
     @property
     def row(self) -> Row:
@@ -187,6 +227,11 @@ class _Entry:
         if self._row is None:
             self._row = orjson.loads(self.encoded)
         return self._row
+
+
+def _condense(stamp: list[int]) -> int | None:
+    """One number, for there may be a million of them. None for a run that cannot be told apart from another."""
+    return hash(tuple(stamp)) if stamp else None
 
 
 def _head(body: bytes) -> bytes:
