@@ -45,7 +45,7 @@ START_SECONDS = 60.0
 
 
 def usual_dir() -> Path:
-    """Where the folder is unless it is moved. Not in XDG_RUNTIME_DIR, which ends with the last session of the user while
+    """Where the folder is unless it is moved. Not in XDG_RUNTIME_DIR, which ends with the user's last session while
     trainings run on, and which not all programs of a user are told."""
     user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     return Path(tempfile.gettempdir()) / f"trainvitals-{user}"

@@ -61,7 +61,7 @@ class SealedSegments:
         self._first_steps: dict[str, int | None] = {}
         self._buckets: OrderedDict[tuple[tuple[Path, ...], str], dict[str, Buckets]] = OrderedDict()
         self._bytes = 0
-        self._whole: OrderedDict[tuple[Path, ...], dict[tuple[str, str], Points]] = OrderedDict()
+        self._whole: OrderedDict[tuple[object, ...], dict[tuple[str, str], Points]] = OrderedDict()
         self._whole_values = 0
         self._summary: tuple[tuple[Path, ...], dict[str, MetricSummary]] = ((), {})
 
@@ -138,7 +138,7 @@ class SealedSegments:
             if buckets is not None and (found := points_of_buckets(buckets, bounds, max_points)) is not None:
                 return found
         if self._count_rows(paths) <= FEW_VALUES:
-            whole = self._read_whole(tuple(paths)).get((name, label))
+            whole = self._read_whole(paths).get((name, label))
             return bounds.cut(whole if whole is not None else Points.none())
         condition, values = bounds.condition()
         query = (
@@ -148,9 +148,10 @@ class SealedSegments:
         columns = self._ask(paths, query, [name, label, *values], "fetchnumpy")
         return bounds.cut(Points.whole(columns["step"], columns["time"], np.ma.getdata(columns["value"])))
 
-    def _read_whole(self, paths: tuple[Path, ...]) -> dict[tuple[str, str], Points]:
+    def _read_whole(self, paths: Sequence[Path]) -> dict[tuple[str, str], Points]:
         """Every series of segments that have few values, by (name, label)."""
-        if paths not in self._whole:
+        known = tuple((path, _identity(path)) for path in paths)  # one that is damaged later is to be noticed
+        if known not in self._whole:
             query = (
                 f"SELECT name, label, coalesce(step, {NO_STEP}) AS step, time, value "
                 f"FROM {self._table(paths)} WHERE value IS NOT NULL"
@@ -161,14 +162,14 @@ class SealedSegments:
             places: dict[tuple[str, str], list[int]] = {}
             for place, key in enumerate(zip(columns["name"], columns["label"], strict=True)):
                 places.setdefault(key, []).append(place)
-            self._whole[paths] = {
+            self._whole[known] = {
                 key: Points.whole(*(columns[name][chosen] for name in ("step", "time", "value")))
                 for key, chosen in places.items()
             }
             self._whole_values += len(columns["value"])
             while self._whole_values > REMEMBERED_VALUES:
                 self._whole_values -= sum(points.total for points in self._whole.popitem(last=False)[1].values())
-        return self._whole[paths]
+        return self._whole[known]
 
     def summary(self, paths: Sequence[Path]) -> dict[str, MetricSummary]:
         """What every metric came to. `paths` are in order of writing: the last value is that of the last file."""
