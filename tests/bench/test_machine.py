@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from trainvitals.bench.machine import add_energy, describe_machine, explain, read_hardware
-from trainvitals.journal.documents.benchmark import UNAVAILABLE, Latency, MeasuredVariant
+from trainvitals.bench.machine import describe_machine, explain, read_power
+from trainvitals.journal.documents.benchmark import Latency, MeasuredVariant
+from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader
 
 QUIET = MeasuredVariant(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
@@ -35,23 +35,24 @@ def test_outliers_without_a_cause_are_still_reported() -> None:
     assert "no cause found on this machine" in warning
 
 
-def test_energy_is_power_by_throughput_of_a_model_that_had_the_gpu_alone() -> None:
-    timed, refused = replace(QUIET, items_per_second=50.0), MeasuredVariant(variant="aoti", state=UNAVAILABLE)
-    seen = {"gpu_watts": 200.0}
-    assert [row.joules_per_item for row in add_energy([timed, refused], "cuda", seen)] == [4.0, None]
-    assert [row.joules_per_item for row in add_energy([timed, timed], "cuda", seen)] == [None, None]
-    assert add_energy([timed], "cpu", seen)[0].joules_per_item is None
-    assert add_energy([timed], "cuda", {})[0].joules_per_item is None
-
-
-@pytest.mark.parametrize(("gpus", "watts"), [(0, None), (1, 200.0), (2, None)])
-def test_power_is_that_of_the_only_gpu(tmp_path: Path, gpus: int, watts: float | None) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "counter", "watts"), [(0, True, None), (1, True, 100.0), (1, False, 200.0), (2, True, None)]
+)
+def test_power_is_that_of_the_only_gpu_between_two_moments(
+    tmp_path: Path, gpus: int, counter: bool, watts: float | None
+) -> None:
+    start = 1.8e9
     with open(tmp_path / "gpu_metrics_20260101_000000.jsonl", "w", encoding="utf-8") as file:
-        for second, power in enumerate((150.0, 250.0)):
+        for second in range(20):
             for index in range(gpus):
-                about = {"gpu_index": index, "gpu_uuid": f"GPU-{index}", "power_draw_watts": power}
-                file.write(json.dumps({"timestamp": f"2026-01-01T00:00:0{second}.000Z", **about}) + "\n")
-    assert read_hardware(RunReader(tmp_path)).get("gpu_watts") == watts
+                row = {"timestamp": format_time(start + second), "gpu_index": index, "gpu_uuid": f"GPU-{index}"}
+                row["power_draw_watts"] = 200.0 if 5 <= second <= 10 else 50.0
+                if counter:
+                    row["energy_joules"] = 100.0 * second
+                file.write(json.dumps(row) + "\n")
+    reader = RunReader(tmp_path)
+    assert read_power(reader, start + 4.5, start + 10.5) == watts
+    assert read_power(reader, start + 4.5, start + 6.5) is None, "too few readings for a mean"
 
 
 def test_drift_and_a_warm_up_without_end_are_reported() -> None:

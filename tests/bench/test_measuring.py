@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainvitals.bench import measuring
 from trainvitals.bench.inputs import parse_inputs
 from trainvitals.bench.measuring import find_knee, judge, measure
 from trainvitals.bench.plan import Plan
@@ -200,3 +201,25 @@ def test_a_row_without_times_gets_no_verdict() -> None:
 def test_the_largest_batch_is_searched_in_children_that_may_fail() -> None:
     found = measure(plan("some_models:SmallBatches", "1x4", largest_batch=True, seconds=0.05))
     assert found.largest_batch == {"fp32": 4}
+
+
+def test_energy_of_a_variant_is_what_the_gpu_drew_while_it_ran_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "ENERGY_LEAD", 0.0)
+    monkeypatch.setattr(measuring, "ENERGY_SECONDS", 0.2)
+    asked: list[tuple[float, float]] = []
+
+    def read_power(start: float, end: float) -> float | None:
+        asked.append((start, end))
+        return 100.0 if len(asked) == 1 else None
+
+    sleeping = plan("some_models:Sleeper", "1x4", variants=("fp32", "bf16"))
+    (row,) = measure(replace(sleeping, variants=("fp32",)), power=read_power).results
+    assert row.latency.median is not None and row.joules_per_item is None
+    assert not asked, "on a CPU, the power of a GPU says nothing"
+    monkeypatch.setattr(measuring, "is_on_gpu", lambda plan: True)
+    first, second = measure(sleeping, power=read_power).results
+    (begin, end), (next_begin, _) = asked
+    assert begin < end <= next_begin
+    # A call sleeps for 4 ms, and no call is cut off.
+    assert first.joules_per_item is not None and 0.4 <= first.joules_per_item <= 100.0 * (end - begin)
+    assert second.joules_per_item is None, "the agent has not read it often enough"

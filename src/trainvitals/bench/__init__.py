@@ -7,6 +7,7 @@ child       a child process as the parent sees it
 worker      the child's side: loads one variant, answers questions about it
 torch_models, onnx_models   loading and converting. Imported in children only, as torch and onnxruntime are
 model_files sizes and data types from the files, without loading them
+commits     the code of another commit, to compare with
 agreement   how far two sets of answers are apart
 beside      a benchmark beside a training, or in place of it for a moment
 """

@@ -7,7 +7,6 @@ import platform
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ BUSY = 1.3
 """Load per core that is used above which something else was running."""
 NOTABLE_STEAL = 1.0
 NOTABLE_DRIFT = 0.05
+FEWEST_READINGS = 3
+"""Of power, for a mean."""
 FEW_OUTLIERS = 0.005
 """Share of outliers that every machine has."""
 
@@ -94,9 +95,8 @@ _GROWN: Mapping[str, tuple[str, ...]] = {
 
 
 def read_hardware(reader: Reader) -> dict[str, float]:
-    """What the agent wrote into a run: the highest load and steal, the increase of throttled time, and the mean power
-    of the GPU if it is the only one: of several, nobody knows here which the model was on. What was not measured is
-    missing."""
+    """What the agent wrote into a run: the highest load and steal, and the increase of throttled time. What was not
+    measured is missing."""
     found: dict[str, float] = {}
     for table, names in _HIGHEST.items():
         for series in reader.series(names, table=table, x="time"):
@@ -105,20 +105,20 @@ def read_hardware(reader: Reader) -> dict[str, float]:
         for series in reader.series(names, table=table, x="time"):
             name = "throttle_seconds" if table == "gpu" else series.name
             found[name] = found.get(name, 0.0) + float(series.y[-1] - series.y[0])
-    powers = list(reader.series(["power_draw_watts"], table="gpu", x="time"))
-    return found | ({"gpu_watts": float(np.nanmean(powers[0].y))} if len(powers) == 1 else {})
+    return found
 
 
-def add_energy(rows: list[MeasuredVariant], device: str, seen: Mapping[str, float]) -> list[MeasuredVariant]:
-    """Joules per item of a model on a GPU. Only of one that was measured alone: in interleaved rounds nobody knows
-    whose power it was."""
-    timed = [row for row in rows if row.items_per_second]
-    if device == "cpu" or "gpu_watts" not in seen or len(timed) != 1:
-        return rows
-    return [
-        replace(row, joules_per_item=seen["gpu_watts"] / row.items_per_second) if row.items_per_second else row
-        for row in rows
-    ]
+def read_power(reader: Reader, start: float, end: float) -> float | None:
+    """Mean watts of the GPU between two moments, by its energy counter if it has one; None unless it is the only one
+    (of several, nobody knows here which the model was on) and was read often enough."""
+    for name in ("energy_joules", "power_draw_watts"):
+        found = list(reader.series([name], table="gpu", x="time", start=start, end=end))
+        if len(found) > 1:
+            return None
+        if found and len(found[0].y) >= FEWEST_READINGS and np.isfinite(found[0].y).all():
+            x, y = found[0].x, found[0].y
+            return float((y[-1] - y[0]) / (x[-1] - x[0])) if name == "energy_joules" else float(y.mean())
+    return None
 
 
 def explain(rows: list[MeasuredVariant], load: float, seen: Mapping[str, float], device: str = "") -> list[str]:

@@ -57,8 +57,13 @@ BASELINE = "baseline"
 """The row of the model that this one is compared with."""
 SIZE_ONLY = (".safetensors", ".gguf")
 
+ENERGY_LEAD, ENERGY_SECONDS = 1.5, 6.0
+"""Of each variant alone on its GPU, without a break. A driver's power is a mean of the last second, and the agent reads
+it once a second."""
+
 Report = Callable[[str, float | None], None]
 """What is being done, and about how many seconds are left."""
+ReadPower = Callable[[float, float], float | None]
 
 
 @dataclass
@@ -95,21 +100,30 @@ def measure(
     *,
     step: int | None = None,
     seen: Callable[[], Mapping[str, float]] = dict,
+    power: ReadPower | None = None,
 ) -> Benchmark:
     """Measure the model. What a variant cannot do is a row with the reason; TrainvitalsError if the model itself
-    cannot be loaded. `seen` is asked at the end what the agent saw meanwhile (`machine.read_hardware`)."""
+    cannot be loaded. `seen` is asked at the end what the agent saw meanwhile (`machine.read_hardware`), and `power`
+    what the GPU drew between two moments (`machine.read_power`)."""
     found = new_benchmark(plan.target, device=plan.device, step=step, machine=machine.describe_machine())
     begin, load = time.monotonic(), machine.read_load()
     if plan.only_size or plan.target.endswith(SIZE_ONLY):
         return _only_size(found, plan)
     with tempfile.TemporaryDirectory(prefix="trainvitals-bench-") as work:
-        session = _Session(plan, Path(work), report)
+        session = _Session(plan, Path(work), report, measures_energy=power is not None and is_on_gpu(plan))
         rows = [row for threads in plan.threads for row in session.measure_all(threads)]
         largest = session.find_largest_batches() if plan.largest_batch else {}
     load_after = machine.read_load()
     hardware = seen()
-    rows = machine.add_energy(rows, plan.device, hardware)
-    facts = {**found.machine, "versions": session.versions, "load_before": load, "load_after": load_after}
+    if power is not None:
+        rows = session.add_energy(rows, power)
+    facts = {
+        **found.machine,
+        "baseline": plan.baseline_name,
+        "versions": session.versions,
+        "load_before": load,
+        "load_after": load_after,
+    }
     return replace(
         found,
         seconds=time.monotonic() - begin,
@@ -122,6 +136,11 @@ def measure(
         peaks=tuple(session.peaks),
         warnings=tuple(machine.explain(rows, max(load, load_after), hardware, plan.device)),
     )
+
+
+def is_on_gpu(plan: Plan) -> bool:
+    """Whether the power of a GPU is that of the model."""
+    return not plan.device.startswith("cpu")
 
 
 def _only_size(found: Benchmark, plan: Plan) -> Benchmark:
@@ -146,13 +165,16 @@ def _only_size(found: Benchmark, plan: Plan) -> Benchmark:
 class _Session:
     """What the children of one benchmark share."""
 
-    def __init__(self, plan: Plan, work: Path, report: Report) -> None:
+    def __init__(self, plan: Plan, work: Path, report: Report, *, measures_energy: bool = False) -> None:
         self.specs: tuple[InputSpec, ...] = plan.inputs
         self.versions: dict[str, str] = {}
         self.checks: list[str] = []
         self.sensitivity: float | None = None
         self.peaks: list[Peak] = []
         self._plan = plan
+        self._measures_energy = measures_energy
+        self._alone: dict[str, tuple[float, float, float]] = {}
+        """By the name of a row: from when to when it had the GPU for itself, and its items per second then."""
         self._work = work
         self._report = report
         self._free = plan.cores or machine.allowed_cores()
@@ -163,7 +185,7 @@ class _Session:
     @property
     def _names(self) -> tuple[str, ...]:
         """The rows of each batch, the reference first."""
-        return (BASELINE, *self._plan.variants) if self._plan.against is not None else self._plan.variants
+        return (BASELINE, *self._plan.variants) if self._plan.has_baseline else self._plan.variants
 
     # -- the children
 
@@ -211,8 +233,8 @@ class _Session:
             try:
                 loaded.append((child, self._load(child, row)))
             except ChildFailure as failure:
-                if row.reference or (self._plan.against is not None and len(loaded) < 2):
-                    target = self._plan.against if name == BASELINE else self._plan.target
+                if row.reference or (self._plan.has_baseline and len(loaded) < 2):
+                    target = self._plan.target if name != BASELINE else self._plan.baseline_name
                     raise TrainvitalsError(f"cannot measure {target}: {failure.reason}") from None
                 state = UNAVAILABLE if failure.unavailable else FAILED
                 missing.append((child, replace(row, state=state, reason=failure.reason)))
@@ -256,7 +278,7 @@ class _Session:
                     counted[case.row.batch] = child.ask("flops", batch=case.row.batch)["flops"]
         for case in cases:
             # Every variant does the same work, unless it is another model.
-            if case.row.reference or self._plan.against is None:
+            if case.row.reference or not self._plan.has_baseline:
                 case.row = replace(case.row, flops=counted.get(case.row.batch))
         if any(counted.values()):
             self._show("measuring the peak of this machine")
@@ -323,6 +345,10 @@ class _Session:
                 with _failing(case):
                     self._warm_up(case, batch)
         self._time([case for case in cases if not case.is_done], batch, 0)
+        for case in cases if self._measures_energy else ():
+            if not case.is_done:
+                with _failing(case):
+                    self._run_alone(case, batch)
         for case in cases:
             if case.row.state in (MEASURED, NOT_RANKED):
                 with _failing(case):
@@ -354,7 +380,7 @@ class _Session:
             agreement = replace(agreement or Agreement(within=True), metric=value)
         case.row = replace(case.row, agreement=agreement)
         unranked = found["unranked"] or (BY_NAME[case.child.variant].unranked if self._plan.device == "cpu" else "")
-        if agreement is not None and not agreement.within and self._plan.against is None:
+        if agreement is not None and not agreement.within and not self._plan.has_baseline:
             error = agreement.relative_error or 0.0
             unranked = f"its answers are off by {percent(error)} (tolerance {percent(self._plan.tolerance)})"
         if unranked:
@@ -399,6 +425,34 @@ class _Session:
             found = case.child.ask("round", batch=batch, seconds=length, most=MOST_CALLS // ROUNDS)
             case.cpu.append(found["cpu_share"])
         case.processes[-1].append(tuple(round(value, 6) for value in found["ms"]))
+
+    def _run_alone(self, case: _Case, batch: int) -> None:
+        """Without a break, while the other variants wait: in rounds nobody knows whose power it was."""
+        self._show(f"{case.child.variant}, batch {batch}: measuring energy", ENERGY_LEAD + ENERGY_SECONDS)
+        self._keep_busy(case, batch, ENERGY_LEAD)
+        begin = time.time()
+        calls = self._keep_busy(case, batch, ENERGY_SECONDS)
+        end = time.time()
+        self._alone[case.row.name] = begin, end, calls * batch / (end - begin)
+
+    def _keep_busy(self, case: _Case, batch: int, seconds: float) -> int:
+        """The number of calls."""
+        calls, begin = 0, time.monotonic()
+        while (left := begin + seconds - time.monotonic()) > 0:
+            if self._plan.is_generator:
+                calls += len(case.child.ask("generate", batch=batch, calls=1)["ms"])
+            else:
+                calls += len(case.child.ask("round", batch=batch, seconds=left, most=MOST_CALLS, skipped=0)["ms"])
+        return calls
+
+    def add_energy(self, rows: list[MeasuredVariant], power: ReadPower) -> list[MeasuredVariant]:
+        """Joules per item of each row whose GPU was read often enough while it had that for itself."""
+        found = []
+        for row in rows:
+            begin, end, rate = self._alone.get(row.name, (0.0, 0.0, 0.0))
+            watts = power(begin, end) if rate and row.items_per_second else None
+            found.append(replace(row, joules_per_item=watts / rate) if watts is not None else row)
+        return found
 
     def _read_sizes(self, case: _Case) -> None:
         if case.row.state == MEASURED:

@@ -119,6 +119,9 @@ class OnnxModel:
     def find_culprit(self, inputs: Any) -> str | None:
         return None  # onnxruntime's own message names the node
 
+    def reset_device_peak(self) -> None:
+        pass
+
     def device_memory(self) -> dict[str, float]:
         return {}
 

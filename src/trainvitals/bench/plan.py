@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from trainvitals.bench.commits import CodeTree
 from trainvitals.bench.inputs import InputSpec
 from trainvitals.errors import TrainvitalsError, nearest
 
@@ -85,6 +86,10 @@ class Plan:
     against: str | None = None
     """Another model, or other weights for that of the factory. It is the reference then, timed in the same rounds;
     its answers may be other ones."""
+    against_code: CodeTree | None = None
+    """Another commit of the code that makes the model, in place of another model."""
+    code: CodeTree | None = None
+    """Where a child imports from, if not from the checkout."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -102,14 +107,35 @@ class Plan:
     def parse(cls, data: dict[str, Any]) -> Self:
         found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
         found["inputs"] = tuple(InputSpec(tuple(shape), *rest) for shape, *rest in found["inputs"])
+        for name in ("against_code", "code"):
+            if found.get(name) is not None:
+                found[name] = CodeTree(*found[name])
         return cls(**found)
 
     @property
     def baseline(self) -> Plan:
         """The plan of what this model is compared with."""
+        if (code := self.against_code) is not None:
+            if ":" in self.target and not Path(self.target).exists():
+                return replace(self, code=code)
+            own = Path(self.target).absolute()
+            if own.is_relative_to(code.checkout):
+                own = Path(code.tree) / own.relative_to(code.checkout)
+            return replace(self, target=str(own))
         assert self.against is not None
         is_weights = ":" in self.target and Path(self.against).suffix in (".pt", ".pth", ".bin", ".safetensors")
         return replace(self, weights=self.against) if is_weights else replace(self, target=self.against, weights=None)
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether another model is the reference."""
+        return self.against is not None or self.against_code is not None
+
+    @property
+    def baseline_name(self) -> str:
+        """Empty if there is none."""
+        code = self.against_code
+        return f"{self.target} at commit {code.commit}" if code is not None else self.against or ""
 
     @property
     def is_generator(self) -> bool:

@@ -146,6 +146,11 @@ class TorchModel:
                 hook.remove()
         return None
 
+    def reset_device_peak(self) -> None:
+        """The highest memory of the device is that of what follows."""
+        if self.device.startswith("cuda"):
+            torch.cuda.reset_peak_memory_stats()
+
     def device_memory(self) -> dict[str, float]:
         if not self.device.startswith("cuda"):
             return {}

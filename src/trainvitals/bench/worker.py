@@ -53,8 +53,10 @@ class Worker:
         """Make the files that another child then loads; how long that took."""
         from trainvitals.bench import onnx_models
 
+        parsed = Plan.parse(plan)
+        _choose_code(parsed)
         begin = self._clock()
-        onnx_models.convert(Plan.parse(plan), variant, Path(work), batches)
+        onnx_models.convert(parsed, variant, Path(work), batches)
         return {"seconds": (self._clock() - begin) / 1e9}
 
     def load(self, plan: dict[str, Any], variant: str, threads: int, work: str) -> dict[str, Any]:
@@ -64,6 +66,7 @@ class Worker:
         is_onnx = variant in ONNX_VARIANTS
         if self._plan.target.endswith(".onnx") and not is_onnx:
             raise Unavailable("torch cannot run an ONNX file: use --variants onnx or int8-ort")
+        _choose_code(self._plan)
         self._before = _import(self._plan, variant, threads)
         process_memory.reset_peak()
         begin = self._clock()
@@ -189,6 +192,7 @@ class Worker:
     def warm_up(self, batch: int, seconds: float) -> dict[str, Any]:
         """Call until the times are steady, at most this long."""
         process_memory.reset_peak()
+        self._model.reset_device_peak()
         call = self._caller(batch)
         times: list[float] = []
         deadline = self._clock() + seconds * 1e9
@@ -199,7 +203,7 @@ class Worker:
                 times.append((self._clock() - begin) / NANOS_PER_MS)
         return {"calls": len(times), "steady": is_steady(times), "call_ms": float(np.median(times[-10:]))}
 
-    def round(self, batch: int, seconds: float, most: int) -> dict[str, Any]:
+    def round(self, batch: int, seconds: float, most: int, skipped: int = SKIPPED) -> dict[str, Any]:
         """Time calls for so long; each in milliseconds, and the CPU time of all. Longer if that were few: on a busy
         machine the only call of a short round is one that had to wait."""
         call, clock = self._caller(batch), self._clock
@@ -209,7 +213,7 @@ class Worker:
         gc.disable()
         try:
             with self._model.guard():
-                for _ in range(SKIPPED if seconds else 0):
+                for _ in range(skipped if seconds else 0):
                     call()
                 self._model.synchronize()
                 cpu, start = time.process_time_ns(), clock()
@@ -293,6 +297,13 @@ class Worker:
         """Which module complained."""
         culprit = self._model.find_culprit(self._inputs(batch)) if hasattr(self, "_model") else None
         return f"in {culprit}: " if culprit else ""
+
+
+def _choose_code(plan: Plan) -> None:
+    if plan.code is not None:
+        from trainvitals.bench.user_code import import_from
+
+        import_from(plan.code, plan.target)
 
 
 def _import(plan: Plan, variant: str, threads: int) -> float:

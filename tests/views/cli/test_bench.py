@@ -280,6 +280,7 @@ def test_a_file_that_is_not_there_leaves_no_run(bench_machine: Any) -> None:
         (("tiny:make", "--input", "1x8", "--variants", "fp31"), "did you mean"),
         (("tiny:make", "--input", "1x8", "--fail-on-regression"), "needs --against"),
         (("tiny:make", "--input", "1x8", "--against", "nothing"), "no run 'nothing'"),
+        (("tiny:make", "--input", "1x8", "--against-commit", "HEAD"), "needs a git repository"),
         (("tiny:make", "--batch", "0"), "not a list of positive integers"),
         (("tiny:make", "--json", "--csv"), "use one of"),
     ],

@@ -9,8 +9,10 @@ import argparse
 import itertools
 import os
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ trainvitals bench model.pt2 --batch 1,8,32 --variants fp32,bf16,onnx,int8-ort
 trainvitals bench my_models:make_model --weights best.safetensors --input 4x512
 trainvitals bench ./my-llm --prompt 128 --generate 64
 trainvitals bench new.onnx --against old.onnx --fail-on-regression
+trainvitals bench my_models:make_model --input 4x512 --against-commit main --fail-on-regression
 """
 EXIT_REGRESSION = 3
 AGENT_SECONDS = 1.0
@@ -88,7 +91,12 @@ def add_arguments(parser: Parser) -> None:
         "--against", metavar="MODEL", help="another model, timed in the same rounds, or an earlier benchmark run"
     )
     parser.add_argument(
-        "--fail-on-regression", action="store_true", help="exit with code 3 if anything is slower than --against"
+        "--against-commit",
+        metavar="COMMIT",
+        help="the same model with the code of another commit, timed in the same rounds",
+    )
+    parser.add_argument(
+        "--fail-on-regression", action="store_true", help="exit with code 3 if anything is slower than the baseline"
     )
     parser.add_argument("--trust", action="store_true", help="load pickles, which can run arbitrary code")
     parser.add_argument("--json", action="store_true", help="print JSON, with every timed call")
@@ -110,18 +118,30 @@ def integers(text: str) -> tuple[int, ...]:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from trainvitals.bench.measuring import measure
-    from trainvitals.views.data.benchmark import make_csv, make_markdown
-
+    if arguments.against and arguments.against_commit:
+        raise UsageError("use one of --against and --against-commit")
     settings = resolve_settings(arguments)
     earlier = _find_earlier(arguments, Path(settings.dir))
     plan = make_plan(arguments, against=None if earlier is not None else arguments.against)
+    if arguments.against_commit is None:
+        return _bench(arguments, settings, plan, earlier)
+    from trainvitals.bench.commits import check_out
+
+    with tempfile.TemporaryDirectory(prefix="trainvitals-commit-") as place:
+        code = check_out(arguments.against_commit, Path(place))
+        return _bench(arguments, settings, replace(plan, against_code=code), earlier)
+
+
+def _bench(arguments: argparse.Namespace, settings: Settings, plan: Plan, earlier: list[Benchmark] | None) -> int:
+    from trainvitals.bench.measuring import measure
+    from trainvitals.views.data.benchmark import make_csv, make_markdown
+
     for model in (plan.target, plan.against):
         _check_model(model)
     run = BenchRun(plan, settings)
     run.begin()
     try:
-        found = measure(plan, BenchProgress(sys.stderr), seen=run.read_hardware)
+        found = measure(plan, BenchProgress(sys.stderr), seen=run.read_hardware, power=run.read_power)
     except BaseException:
         run.end("failed")
         raise
@@ -153,8 +173,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def make_plan(arguments: argparse.Namespace, *, against: str | None) -> Plan:
     """What the command line asks for."""
-    if arguments.fail_on_regression and not arguments.against:
-        raise UsageError("--fail-on-regression needs --against", hint="a model, or an earlier run of this command")
+    if arguments.fail_on_regression and not (arguments.against or arguments.against_commit):
+        raise UsageError(
+            "--fail-on-regression needs --against or --against-commit",
+            hint="a model, an earlier run of this command, or a commit",
+        )
     if sum((arguments.json, arguments.csv, arguments.markdown)) > 1:
         raise UsageError("use one of --json, --csv and --markdown")
     usual = "onnx" if arguments.model.endswith(".onnx") else "fp32"
@@ -252,6 +275,8 @@ class BenchRun:
         from trainvitals.trainer import facts
 
         config = {key: value for key, value in self._plan.as_json().items() if value not in (None, (), False)}
+        if (code := self._plan.against_code) is not None:
+            config["against_code"] = code.commit  # its files are gone in a moment
         self._run = new_run(
             self.folder.name,
             kind=BENCHMARK,
@@ -287,6 +312,13 @@ class BenchRun:
         from trainvitals.journal.reader import RunReader
 
         return read_hardware(RunReader(self.folder))
+
+    def read_power(self, start: float, end: float) -> float | None:
+        """Mean watts of the only GPU between two moments."""
+        from trainvitals.bench.machine import read_power
+        from trainvitals.journal.reader import RunReader
+
+        return read_power(RunReader(self.folder), start, end)
 
     def write(self, found: Benchmark) -> None:
         from trainvitals.journal.benchmarks import write_benchmark, write_rows

@@ -139,7 +139,9 @@ def explain_unranked(row: MeasuredVariant) -> str:
 
 def remarks_of(found: Benchmark) -> list[str]:
     """What is worth knowing beside the table."""
-    lines = [
+    baseline = found.machine.get("baseline")
+    lines = [f"the baseline is {baseline}"] if baseline else []
+    lines += [
         f"{names}: 90 % of the best throughput from batch {batch} on"
         for batch, names in _by_value(find_knee(found.results)).items()
     ]
