@@ -160,6 +160,7 @@ def test_where_later_attempts_begin_is_known_by_step_and_by_time(tmp_path: Path)
     shown.poll()
     state = shown.describe()
     assert state is not None and state.started is not None
+    assert state.seconds_before > 0, "an attempt of its own time"
     [restart] = state.restarts
     assert restart.step == 6
     assert restart.time == state.started, "as of a run: when its newest attempt began"

@@ -105,13 +105,14 @@ class ListedRun:
             ended = (now if now is not None else time.time()) + self.ahead
         if self.started is None or ended is None:
             return None
-        return max(ended - self.started, 0.0) + self._seconds_before()
+        return max(ended - self.started, 0.0) + seconds_before(self.info)
 
-    def _seconds_before(self) -> float:
-        """How long the attempts before the newest took."""
-        earlier = (attempt for attempt in self.info.file.attempts if attempt.number != self.info.attempt)
-        spans = ((parse_time(attempt.started), parse_time(attempt.ended)) for attempt in earlier)
-        return sum(max(end - start, 0.0) for start, end in spans if start is not None and end is not None)
+
+def seconds_before(info: RunInfo) -> float:
+    """How long the attempts before the newest took."""
+    earlier = (attempt for attempt in info.file.attempts if attempt.number != info.attempt)
+    spans = ((parse_time(attempt.started), parse_time(attempt.ended)) for attempt in earlier)
+    return sum(max(end - start, 0.0) for start, end in spans if start is not None and end is not None)
 
 
 def measure_ahead(said: float | None, now: float) -> float:

@@ -23,7 +23,7 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import read_row_of
+from trainvitals.views.data.run_rows import read_row_of, seconds_before
 from trainvitals.views.tui.curves import RunCurves
 from trainvitals.views.tui.newest_values import NewestValues
 from trainvitals.views.tui.paced import Paced
@@ -197,6 +197,7 @@ class ShownRun:
             values=dict(values.by_metric),
             job=str(info.file.placed),
             restarts=self._find_restarts(info),
+            seconds_before=seconds_before(info),
             ranks=self._describe_ranks({entry.participant: entry for entry in registered if entry.run_id == info.id}),
         )
 

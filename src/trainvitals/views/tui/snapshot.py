@@ -170,6 +170,8 @@ class RunState:
     ranks: tuple[RankRow, ...] = ()
     restarts: tuple[Restart, ...] = ()
     """Of every attempt but the first."""
+    seconds_before: float = 0.0
+    """How long the attempts before the newest took."""
     job: str = ""
     """What a scheduler knows it as."""
 

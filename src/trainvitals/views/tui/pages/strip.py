@@ -56,7 +56,9 @@ def draw_strip(run: RunState, health: Health, now: float, width: int, height: in
 def _name(run: RunState, health: Health, now: float, width: int, palette: Palette) -> Line:
     style = palette.severity(health.severity)
     end = run.ended if run.ended is not None else now if run.live else None  # it died, and when is unknown
-    spent = format_duration(end - run.started) if run.started is not None and end is not None else ""
+    spent = ""
+    if run.started is not None and end is not None:
+        spent = format_duration(end - run.started + run.seconds_before)
     word = f" {health.word.upper()} "
     state = run.status if run.status != health.word else ""
     right = "  ".join(part for part in (state, spent) if part) if width >= 48 else ""
