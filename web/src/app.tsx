@@ -1,5 +1,6 @@
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme, whole } from "./data/store.ts";
+import { SourceError } from "./data/source.ts";
 import { keptView } from "./data/view.ts";
 import { formatClock, formatSpan } from "./logic/format.ts";
 import { chartQuery, RUN_PAGES, type Route } from "./logic/route.ts";
@@ -211,9 +212,20 @@ function RunPage() {
   if (whole.value) return <Whole />;
   return (
     <main class="page" id="main" tabIndex={-1}>
-      {runError.value && <Problem error={runError.value} />}
+      {runError.value && <LostRun error={runError.value} />}
       <Guard key={page}><View /></Guard>
     </main>
+  );
+}
+
+// Why a run that is shown cannot be read again.
+function LostRun({ error }: { error: Error }) {
+  if (!(error instanceof SourceError) || error.status !== 404) return <Problem error={error} />;
+  return (
+    <div class="problem" role="alert">
+      <b>This run was deleted or moved.</b>
+      <span>What is shown was read before. <Link to={{ page: "runs", run: null, query: new Map() }}>See all runs</Link></span>
+    </div>
   );
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -435,6 +436,19 @@ def test_a_run_that_is_not_there_says_so(server: Server, open_tab: Open) -> None
     tab.page.goto(link(server, "nothing"))
     tab.wait("document.body.innerText.includes(\"no run 'nothing'\")")
     assert "the Runs page" in tab.page.inner_text("main") and "/api/" not in tab.page.inner_text("main")
+
+
+def test_a_run_deleted_while_it_is_shown_says_so_once(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    key = make_run(tmp_path, "doomed", steps=2)
+    tab = open_tab()
+    tab.page.goto(link(serve(tmp_path), key))
+    tab.page.locator("figure.chart").first.wait_for()
+    shutil.rmtree(next(tmp_path.glob(f"*/{key}")))
+    tab.page.get_by_role("link", name="Training").click()
+    tab.page.get_by_text("This run was deleted or moved.").wait_for()
+    tab.wait("document.querySelectorAll('.problem').length === 1")
 
 
 def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(

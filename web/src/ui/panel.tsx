@@ -1,6 +1,6 @@
 // A panel declared in views/panels.py, or a custom metric, as a chart.
 import { useFeed } from "../data/feed.ts";
-import { panels, run, stale, zoomOn } from "../data/store.ts";
+import { panels, run, runError, stale, zoomOn } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
 import type { Metric, Panel } from "../data/types.ts";
 import { findSpelling, groupByPrefix, panelNames, seriesTitle, titleName } from "../logic/metrics.ts";
@@ -100,7 +100,7 @@ export function PanelChart(props: PanelChartProps) {
   const limits = limitFeed.value.series?.flatMap((item) => item.y.slice(-1)).filter((value): value is number => value !== null) ?? [];
   return (
     <div ref={place} class="panel-place">
-      {error && !series ? <Problem error={error} /> : null}
+      {error && !series && !runError.value ? <Problem error={error} /> : null}
       {series ? (
         <Chart
           title={title}
@@ -122,7 +122,7 @@ export function PanelChart(props: PanelChartProps) {
           help={helpOf(panel)}
         />
       ) : (
-        !error && <div class="chart waiting" style={{ height: `${heightOf(props) + 34}px` }}><h3>{title}</h3></div>
+        (!error || runError.value) && <div class="chart waiting" style={{ height: `${heightOf(props) + 34}px` }}><h3>{title}</h3></div>
       )}
     </div>
   );
