@@ -7,7 +7,7 @@ Tested in tests/views/web/test_app.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from trainvitals import catalog
 from trainvitals.alerts import records
@@ -42,6 +42,7 @@ from trainvitals.views.data.shapes import (
 )
 
 MAX_NAMES = 20_000
+SUMMARY_PARTS = tuple(part.name for part in fields(MetricSummary))
 COST_POINTS = 2000
 """Of the loss, to know what it costs to lower it."""
 
@@ -101,7 +102,12 @@ def find_last_step(reader: Reader, row: ListedRun, summary: Mapping[str, MetricS
 def describe_metrics(summary: Mapping[str, MetricSummary]) -> list[Plain]:
     """Every training metric with its last, lowest and highest value."""
     return [
-        {"name": name, **asdict(item), "better": better(name), **unit_of("training", name)}
+        {
+            "name": name,
+            **{part: getattr(item, part) for part in SUMMARY_PARTS},
+            "better": better(name),
+            **unit_of("training", name),
+        }
         for name, item in list(summary.items())[:MAX_NAMES]
     ]
 
