@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Histogram, Increment, ReportRun, Series } from "../src/data/types.ts";
-import { interpolate, join, meanOfNeighbours, positive, stack } from "../src/logic/align.ts";
+import { alone, breakGaps, interpolate, join, meanOfNeighbours, positive, stack } from "../src/logic/align.ts";
 import { append, incrementX } from "../src/logic/append.ts";
 import { histogramGrid } from "../src/logic/histograms.ts";
 import { describeBroken } from "../src/logic/broken.ts";
@@ -21,6 +21,28 @@ test("series with different x are joined over all x, and a missing point is not 
 test("series with the same x are taken as they are", () => {
   assert.deepEqual(join([{ x: [1, 2], y: [1, 2] }, { x: [1, 2], y: [3, 4] }]).columns, [[1, 2], [3, 4]]);
   assert.deepEqual(join([]), { x: [], columns: [] });
+});
+
+test("a gap of one series reaches over the places of the others", () => {
+  const { columns } = join([{ x: [1, 3, 5], y: [10, null, 50] }, { x: [2, 4], y: [20, 40] }]);
+  assert.deepEqual(columns, [[10, null, null, null, 50], [undefined, 20, undefined, 40, undefined]]);
+});
+
+test("a line breaks where samples are missing for far longer than usual", () => {
+  const known = { x: [1, 2, 3, 4, 40, 80, 81, 82], y: [1, 1, 1, 1, 2, 3, 3, 3] };
+  const broken = breakGaps(known);
+  assert.deepEqual(broken.x, [1, 2, 3, 4, 22, 40, 60, 80, 81, 82]);
+  assert.deepEqual(broken.y, [1, 1, 1, 1, null, 2, null, 3, 3, 3]);
+  assert.deepEqual(alone(broken.y), [5], "what no line reaches is drawn as a dot");
+  const late = { x: [1, 2, 3, 7, 8, 9], y: [1, 1, 1, 1, 1, 1] };
+  assert.equal(breakGaps(late), late);
+  assert.equal(breakGaps({ x: [0, 1, 100, 101, 200, 201, 300, 301], y: [] }).x.length, 8, "a thinned curve");
+  assert.equal(breakGaps({ x: [1, 900], y: [1, 2] }).x.length, 2);
+});
+
+test("a value is alone where nothing is known on either side", () => {
+  assert.deepEqual(alone([1, undefined, 2, null, 3, undefined, null, 4]), [4, 7]);
+  assert.deepEqual(alone([]), []);
 });
 
 test("a stack adds up, with values between the points of a thinned series", () => {

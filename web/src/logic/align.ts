@@ -24,9 +24,62 @@ export function join(series: { x: ArrayLike<number>; y: ArrayLike<number | null>
       while (x[place] < item.x[at]) place++;
       column[place] = item.y[at];
     }
-    return column;
+    return widenGaps(column);
   });
   return { x: Array.from(x), columns };
+}
+
+// A gap reaches from value to value: uPlot would draw through the places in it that are of other series only.
+function widenGaps(column: Column): Column {
+  let last = -1;
+  let isBroken = false;
+  for (let at = 0; at < column.length; at++) {
+    if (column[at] === null) isBroken = true;
+    if (typeof column[at] !== "number") continue;
+    if (isBroken && last >= 0) column.fill(null, last + 1, at);
+    [last, isBroken] = [at, false];
+  }
+  return column;
+}
+
+const MUCH_LONGER = 5;
+
+// The same points with a break where samples are missing for far longer than usual: a line across would show what nobody
+// measured. The terminal and the pictures do the same in analysis/gaps.py.
+export function breakGaps<T extends { x: ArrayLike<number>; y: ArrayLike<number | null> }>(series: T): T | { x: number[]; y: (number | null)[] } {
+  const { x, y } = series;
+  if (x.length < 3) return series;
+  const between = Float64Array.from({ length: x.length - 1 }, (_, at) => x[at + 1] - x[at]);
+  // Over two samples: each piece of a thinned curve has its lowest and its highest, which are often neighbours.
+  const pairs = Float64Array.from({ length: x.length - 2 }, (_, at) => x[at + 2] - x[at]).sort();
+  const longest = (MUCH_LONGER * pairs[Math.floor((pairs.length - 1) / 2)]) / 2 + 1e-9;
+  if (!between.some((distance) => distance > longest)) return series;
+  const broken: { x: number[]; y: (number | null)[] } = { x: [], y: [] };
+  for (let at = 0; at < x.length; at++) {
+    broken.x.push(x[at]);
+    broken.y.push(y[at]);
+    if (between[at] > longest) (broken.x.push(x[at] + between[at] / 2), broken.y.push(null));
+  }
+  return broken;
+}
+
+// The places of a column that no line reaches: nothing is known on either side.
+export function alone(column: ArrayLike<number | null | undefined>): number[] {
+  const found: number[] = [];
+  let first = -1; // where the stretch of values began
+  let last = -1; // and where it is now
+  for (let at = 0; at <= column.length; at++) {
+    const value = at < column.length ? column[at] : null;
+    if (value === undefined) continue;
+    if (value !== null) {
+      if (first < 0) first = at;
+      last = at;
+    } else {
+      if (first >= 0 && first === last) found.push(first);
+      first = -1;
+    }
+  }
+  return found;
 }
 
 function sameX(a: ArrayLike<number>, b: ArrayLike<number>): boolean {

@@ -7,7 +7,7 @@ import { dark, go, route, run, setZoom, zoomOn } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
 import { changeView, keptView } from "../data/view.ts";
 import { describeBroken } from "../logic/broken.ts";
-import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
+import { alone, breakGaps, join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle, swatch, type LineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX, labelTicks, splitEvenly, splitLog } from "../logic/format.ts";
@@ -115,7 +115,7 @@ function arrange(props: ChartProps, log: boolean): Drawn {
     sources.push({ x: series.x, y: smoothing > 0 ? smooth(series.x, series.y, smoothing) : series.y });
     lines.push({ title: props.titles[at], ...style, series, width: 1.5, faint: false, smoothed: smoothing > 0 });
   });
-  const table = join(sources);
+  const table = join(props.axis === "time" || props.axis === "relative" ? sources.map(breakGaps) : sources);
   const columns: Column[] = log ? table.columns.map(positive) : table.columns;
   return { data: [table.x, ...columns] as uPlot.AlignedData, lines, bands };
 }
@@ -259,7 +259,7 @@ export function Chart(props: ChartProps) {
           fill: props.kind === "stacked" && line === drawn.lines[0] ? line.stroke + "66" : undefined,
           spanGaps: false,
           pxAlign: 0, // whole pixels would put steps into a smooth curve
-          points: { show: (u, at) => isSparse(u, at) , size: 4, fill: line.stroke },
+          points: { show: (u, at) => isSparse(u, at), filter: (u, at, show) => (show || !line.width ? null : findAlone(u.data[at] as Column)), size: 4, fill: line.stroke },
         })),
       ],
       bands: drawn.bands,
@@ -383,6 +383,11 @@ function isSparse(u: uPlot, at: number): boolean {
   const column = u.data[at];
   for (let k = 0; k < column.length && count < 3; k++) if (column[k] !== null && column[k] !== undefined) count++;
   return count < 3;
+}
+
+function findAlone(column: Column): number[] | null {
+  const found = alone(column);
+  return found.length ? found : null;
 }
 
 export function yRange(low: number | null, high: number | null, log: boolean, floor: number | null, ceiling: number | null, limit: number | null): [number, number] {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis import smoothing
+from trainvitals.analysis.gaps import find_gaps
 from trainvitals.views.report import ticks
 
 Floats = NDArray[np.float64]
@@ -326,26 +327,27 @@ def _draw_line(chart: SvgChart, lines: Sequence[SvgLine], at: int, line: SvgLine
     # The mean of a band lies within it, and a mean of many is smooth by itself.
     smooth = chart.smooth and line.low is None and len(line.y) > 60
     width = 1 if smooth or len(lines) > MANY_LINES else 1.5
-    path = _path(place.x(line.x), place.y(line.y))
+    gaps = find_gaps(line.x) if chart.axis == "time" else ()
+    path = _path(place.x(line.x), place.y(line.y), gaps)
     parts.append(
         f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
         f"{' stroke-opacity=' + chr(34) + '0.35' + chr(34) if smooth else ''}{dash}/>"
     )
     if smooth:
-        path = _path(place.x(line.x), place.y(smoothing.smooth(line.x, line.y)))
+        path = _path(place.x(line.x), place.y(smoothing.smooth(line.x, line.y)), gaps)
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>')
     return "".join(parts)
 
 
-def _path(xs: Floats, ys: Floats) -> str:
-    """Points joined by lines; a gap where one is not finite."""
-    words, joined = [], False
-    for x, y in zip(np.round(xs, 1).tolist(), np.round(ys, 1).tolist(), strict=True):
+def _path(xs: Floats, ys: Floats, gaps: Iterable[int] = ()) -> str:
+    """Points joined by lines; a gap where one is not finite, and after these places."""
+    words, joined, ends = [], False, frozenset(gaps)
+    for at, (x, y) in enumerate(zip(np.round(xs, 1).tolist(), np.round(ys, 1).tolist(), strict=True)):
         if not math.isfinite(y):
             joined = False
             continue
         words.append(f"{'L' if joined else 'M'}{x:g} {y:g}")
-        joined = True
+        joined = at not in ends
     return "".join(words)
 
 

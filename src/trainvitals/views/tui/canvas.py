@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.analysis.gaps import find_gaps
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -116,11 +118,8 @@ class Canvas:
         lower[1:] = np.where(lower[1:] < above, np.maximum(lower[1:], above - 1), lower[1:])
         places = np.arange(count)
         inside = (places >= columns[0]) & (places <= columns[-1])
-        if gaps and len(x) > 2:
-            between = np.diff(x)
-            middle = len(between) // 2
-            usual = float(np.partition(between, middle)[middle])  # np.median imports much and takes ten times as long
-            for place in np.flatnonzero(between > 5 * usual + 1e-9):
+        if gaps:
+            for place in find_gaps(x):
                 inside[max(columns[place] + 1, 0) : max(columns[place + 1], 0)] = False
         self._fill(upper, lower, inside, owner)
         return centre
