@@ -138,7 +138,13 @@ def test_a_node_whose_agent_is_silent_is_down_and_one_without_runs_is_free(tmp_p
     node = only(tmp_path)
     assert (node["state"], node["gpus"][0]["state"], node["gpus"][0]["holders"]) == ("quiet", "free", [])
     put(tmp_path, "a", BUSY, held=(0,), ago=8 * DAY, status="finished", ended=format_time(NOW - 8 * DAY))
-    assert describe_fleet(read(tmp_path), now=NOW)["nodes"] == [], "it may be gone for good"
+    fleet = describe_fleet(read(tmp_path), now=NOW)
+    assert fleet["nodes"] == [] and fleet["capacity"]["gpus"] == 0, "it may be gone for good"
+    idle = {"name": "h1", "rack": "r1", "model": "L4", "gpus": 1, "seen": NOW - 8 * DAY, "simulated": False}
+    assert fleet["idle"] == [idle]
+    put(tmp_path, "b", BUSY, host="h1")
+    fleet = describe_fleet(read(tmp_path), now=NOW)
+    assert fleet["idle"] == [] and [node["state"] for node in fleet["nodes"]] == ["up"]
 
 
 def test_over_days_it_is_what_the_agents_counted(tmp_path: Path) -> None:

@@ -369,6 +369,8 @@ export interface Fleet {
   // By rack and name
   nodes: FleetNode[];
   left_out: number;
+  // Not among the nodes, nor in the capacity; the last one heard of comes first
+  idle: IdleNode[];
   holders: Holder[];
   // The gravest first
   alerts: FleetAlert[];
@@ -514,6 +516,20 @@ export interface Holder {
   pids: number[];
   started: string | null;
   status: string;
+}
+
+// A node without a run for more than a week. Whether it is still there is not known.
+export interface IdleNode {
+  name: string;
+  // Empty if nobody said where it stands
+  rack: string;
+  // Of its GPUs
+  model: string;
+  // How many it had
+  gpus: number;
+  // When its agent last reported, in seconds since 1970
+  seen: number | null;
+  simulated: boolean;
 }
 
 // What one parameter explains. `share`, `low` and `high` are None where `reason` says why it is not known.

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { now, setQuery, source, usePageRoute } from "../data/page.ts";
-import type { FaultyNode, Fleet as Answer, FleetFaults, FleetNode, FleetUse, Holder, UseRow } from "../data/types.ts";
+import type { FaultyNode, Fleet as Answer, FleetFaults, FleetNode, FleetUse, Holder, IdleNode, UseRow } from "../data/types.ts";
 import { heat } from "../logic/colors.ts";
 import { describeGpu, describeNode, formatGpu, formatGpus, groupAlerts, groupRacks, isBright, type Measure, measureChoices, measureOf, movePeriod, searchHolders, sizeOf, STATE, STATES, stateTitle } from "../logic/fleet.ts";
 import { formatAgo, formatClock, formatCount, formatEnergy, formatNumber, formatPercent, formatSpan, formatValue, NONE } from "../logic/format.ts";
@@ -78,7 +78,7 @@ function Gpus() {
   const [found, error] = useAnswer(() => source.value!.fleet(span), AGAIN_MS, [span]);
   if (error && !found) return <><Controls /><Problem error={error} /></>;
   if (!found) return <><Controls /><Loading /></>;
-  if (!found.nodes.length) return <><Controls /><NoNodes /></>;
+  if (!found.nodes.length && !found.idle.length) return <><Controls /><NoNodes /></>;
   const measure = measureOf(found, metric);
   return (
     <>
@@ -91,6 +91,7 @@ function Gpus() {
       <HeatMap fleet={found} measure={measure} />
       <AlertQueue fleet={found} />
       <Holders fleet={found} />
+      {found.idle.length > 0 && <IdleNodes fleet={found} />}
     </>
   );
 }
@@ -272,6 +273,21 @@ function Holders({ fleet }: { fleet: Answer }) {
     <Section title="Who holds which GPU" note={text ? `${found.length} of ${fleet.holders.length}` : formatCount(fleet.holders.length, "entry").replace("entrys", "entries")} actions={fleet.holders.length > FEW && <Search label="search holders" placeholder="search   /" value={text} onInput={setText} />}>
       {fleet.holders.length === 0 && <p class="note">No run holds a GPU now.</p>}
       {found.length > 0 && <LongTable columns={[{ title: "node" }, { title: "GPUs" }, { title: "user" }, { title: "run" }, { title: "project" }, { title: "job" }, { title: "pids" }, { title: "since" }]} items={found} keyOf={keyOfHolder} rowOf={rowOf} />}
+    </Section>
+  );
+}
+
+function IdleNodes({ fleet }: { fleet: Answer }) {
+  const rowOf = (node: IdleNode): TableRow => ({
+    key: node.name,
+    cells: [
+      { show: node.name, class: "first" }, node.rack || NONE, node.gpus ? `${node.gpus} ${node.model}`.trim() : NONE,
+      { show: node.seen === null ? NONE : <time title={formatClock(new Date(node.seen * 1000).toISOString())}>{formatSpan(fleet.now - node.seen)} ago</time> },
+    ],
+  });
+  return (
+    <Section title="Idle nodes" note={`${formatCount(fleet.idle.length, "node")} without a run for more than 7 days; not counted above`}>
+      <LongTable columns={[{ title: "node" }, { title: "rack" }, { title: "GPUs" }, { title: "last run" }]} items={fleet.idle} keyOf={(node) => node.name} rowOf={rowOf} />
     </Section>
   );
 }

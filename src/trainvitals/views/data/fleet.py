@@ -1,6 +1,7 @@
 """Every GPU of every node: how it is now or was over some days, who holds it, active alerts, and how much is free.
 
-A node is a host on which a run was within the last days, or a machine of `--host`. What it is now its newest
+A node is a host on which a run was within the last days, or a machine of `--host`; one whose last run was earlier is
+listed as idle. What it is now its newest
 status.json says; what a GPU did on earlier days the agents have counted (`analysis.gpu_days`), so nothing here reads a
 series.
 """
@@ -28,10 +29,11 @@ from trainvitals.views.data.shapes import (
     FleetJson,
     FleetNodeJson,
     HolderJson,
+    IdleNodeJson,
 )
 
 KNOWN_DAYS = 7
-"""A host on which no run was for longer is no longer counted."""
+"""A host on which no run was for longer is idle: it may be gone for good, so its GPUs are not counted."""
 SILENT_SECONDS = 120.0
 """A node with a live run whose agent has not written for longer is not known to be well."""
 METRICS = ("utilization_percent", "memory_percent", "temperature_celsius", "power_draw_watts")
@@ -113,22 +115,23 @@ def describe_fleet(
     now = time.time() if now is None else now
     names = NodeNames(machines)
     nodes: dict[str, _Node] = {}
+    former: dict[str, _Node] = {}
     holders: list[HolderJson] = []
     alerts: list[FleetAlertJson] = []
     parts = [(run, part) for run in runs for part in run.parts]
     # What was said last counts.
     parts.sort(key=lambda item: item[1].updated or 0.0)
     for run, part in parts:
-        if not run.is_live and (part.updated is None or part.updated < now - KNOWN_DAYS * DAY):
-            continue
+        is_former = not run.is_live and (part.updated is None or part.updated < now - KNOWN_DAYS * DAY)
         name = names.find(part.host, run)
-        node = nodes.setdefault(name, _Node(name))
+        node = (former if is_former else nodes).setdefault(name, _Node(name))
         _take_part(node, run, part, holders, now)
         if run.is_live:
             alerts += _list_alerts(node.name, run, part)
     for machine in machines:
         _take_machine(nodes, machine)
-    for node in nodes.values():
+    idle = [node for name, node in former.items() if name not in nodes]
+    for node in (*nodes.values(), *idle):
         node.settle()
     if window != "now":
         _add_days(nodes, names, parts, window, now)
@@ -141,11 +144,12 @@ def describe_fleet(
         "metrics": list(METRICS),
         "nodes": described[:MOST_NODES],
         "left_out": max(len(described) - MOST_NODES, 0),
+        "idle": [_describe_idle(node) for node in sorted(idle, key=lambda node: -(node.seen or 0.0))[:MOST_NODES]],
         "holders": holders,
         "alerts": alerts[:MOST_ALERTS],
         "alerts_total": len(alerts),
         "capacity": _count(described),
-        "simulated": any(gpu.simulated for node in shown for gpu in node.gpus),
+        "simulated": any(gpu.simulated for node in (*shown, *idle) for gpu in node.gpus),
     }
 
 
@@ -240,16 +244,30 @@ def find_dates(period: str, until: float) -> tuple[str, str]:
     return date_of(until - (PERIODS[period] - 1) * DAY), date_of(until)
 
 
+def _describe_idle(node: _Node) -> IdleNodeJson:
+    return {
+        "name": node.name,
+        "rack": node.rack,
+        "model": _list_models(node.gpus),
+        "gpus": sum(":" not in gpu.index for gpu in node.gpus),
+        "seen": node.seen,
+        "simulated": any(gpu.simulated for gpu in node.gpus),
+    }
+
+
+def _list_models(gpus: Iterable[_Gpu]) -> str:
+    return ", ".join(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
+
+
 def _describe(node: _Node, window: str, idle_percent: float) -> FleetNodeJson:
     gpus = sorted(node.gpus, key=lambda gpu: (natural_key(gpu.index), gpu.uuid))
-    models = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
     return {
         "name": node.name,
         "rack": node.rack,
         "state": node.state,
         "detail": node.detail,
         "seen": node.seen,
-        "model": ", ".join(models),
+        "model": _list_models(gpus),
         "simulated": any(gpu.simulated for gpu in gpus),
         "gpus": [_describe_gpu(node, gpu, window, idle_percent) for gpu in gpus],
     }

@@ -355,6 +355,17 @@ class FleetNodeJson(TypedDict):
     gpus: list[FleetGpuJson]
 
 
+class IdleNodeJson(TypedDict):
+    """A node without a run for more than a week. Whether it is still there is not known."""
+
+    name: str
+    rack: Annotated[str, "Empty if nobody said where it stands"]
+    model: Annotated[str, "Of its GPUs"]
+    gpus: Annotated[int, "How many it had"]
+    seen: Annotated[float | None, "When its agent last reported, in seconds since 1970"]
+    simulated: bool
+
+
 class HolderJson(TypedDict):
     """A live run on one node, and its GPUs there."""
 
@@ -405,6 +416,7 @@ class FleetJson(TypedDict):
     metrics: Annotated[list[str], "What `values` of a GPU are; over days: mean use, peak memory, peak heat, mean power"]
     nodes: Annotated[list[FleetNodeJson], "By rack and name"]
     left_out: int
+    idle: Annotated[list[IdleNodeJson], "Not among the nodes, nor in the capacity; the last one heard of comes first"]
     holders: list[HolderJson]
     alerts: Annotated[list[FleetAlertJson], "The gravest first"]
     alerts_total: int
