@@ -62,7 +62,10 @@ def test_every_detector_and_every_finding_is_of_a_condition() -> None:
     known = {finding for row in ROWS for finding in row.findings}
     assert {detector.rule for detector in DETECTORS} <= known
     code = "".join(path.read_text() for path in (SOURCES / "analysis").glob("*.py"))
-    rooms = "amp|cpu|data|disk|end|gpu|grad|host|io|loss|lr|replica|step|straggler|transfer|units"
+    rooms = (
+        "amp|batch|checkpoint|comm|cpu|data|disk|end|evaluation|gpu|grad|host|io|launch|logging|loss|lr|replica|step|"
+        "straggler|transfer|units"
+    )
     written = set(re.findall(rf'"((?:{rooms})\.[a-z_]+)"', code))
     assert known == written | {finding for row in rl.ROWS for finding in row.findings}
     page = (ROOT / "docs" / "diagnosis.md").read_text()

@@ -141,6 +141,37 @@ VALIDATION: tuple[Metric, ...] = (
 )
 
 
+def _timed(what: str, *names: str) -> tuple[str, ...]:
+    """Names of the seconds that something took."""
+    return tuple(f"{prefix}{name}_time" for name in (what, *names) for prefix in ("", "train/"))[1:] + tuple(
+        f"time/{name}" for name in (what, *names)
+    )
+
+
+PARTS: tuple[Metric, ...] = (
+    Metric(
+        "communication_time",
+        "s",
+        "Waiting for other ranks: collectives that nothing overlaps",
+        aliases=_timed("communication", "comm", "allreduce", "all_reduce"),
+    ),
+    Metric(
+        "checkpoint_time",
+        "s",
+        "Saving a checkpoint, as long as the training waits for it",
+        aliases=_timed("checkpoint", "ckpt", "save_checkpoint"),
+    ),
+    Metric(
+        "evaluation_time",
+        "s",
+        "Evaluation on held-out data",
+        aliases=(*_timed("evaluation", "eval", "validation"), "eval_runtime"),
+    ),
+    Metric("logging_time", "s", "Logging, as long as the training waits for it", aliases=_timed("logging")),
+)
+"""What a loop may time of itself besides the phases."""
+
+
 def _trained(*names: str) -> tuple[str, ...]:
     """Names that a Trainer's own reporters put `train/` before."""
     return tuple(spelling for name in names for spelling in (name, f"train/{name}"))
@@ -375,7 +406,7 @@ RL: tuple[Metric, ...] = (
 )
 """What the frameworks for reinforcement learning log under many names."""
 
-MEANINGS: tuple[Metric, ...] = (*VALIDATION, *RL)
+MEANINGS: tuple[Metric, ...] = (*VALIDATION, *PARTS, *RL)
 """Rows of the training table, but no columns: the files and Prometheus keep the names that were logged, and whoever
 wants the meaning looks it up with `find_spelling`."""
 
@@ -425,6 +456,8 @@ GPU: tuple[Metric, ...] = (
     Metric("pcie_replay_total", "", "PCIe replays: retransmissions on the link", "counter"),
     Metric("pcie_link_generation", "", "PCIe generation in use; falls while idle"),
     Metric("pcie_link_width", "lanes", "PCIe lanes in use"),
+    Metric("pcie_link_generation_max", "", "Newest PCIe generation that this GPU and its slot can use"),
+    Metric("pcie_link_width_max", "lanes", "PCIe lanes that this GPU and its slot can use"),
     Metric("nvlink_rx_mb_s", "MB/s", "Received over NVLink, all links"),
     Metric("nvlink_tx_mb_s", "MB/s", "Sent over NVLink, all links"),
     Metric("encoder_percent", "%", "Video encoder utilization"),
@@ -618,6 +651,7 @@ _TITLES = {
     "source": "Sources: `source_metrics_*.jsonl`",
     "counters": "Counters for [Prometheus](prometheus.md) only, beside the rates in the files",
     "validation": "Validation: meanings of names that you or your framework log",
+    "parts": "Parts of the time: meanings of names that you or your framework log",
     "rl": "Reinforcement learning ([rl.md](rl.md)): meanings of names that frameworks log, beside response lengths",
 }
 
@@ -630,7 +664,7 @@ def render_markdown() -> str:
         "Made from `src/trainvitals/catalog.py` by `python -m trainvitals.catalog > docs/metrics.md`. MB is 1,048,576",
         "bytes. A value that could not be read is a missing key, never 0 or a placeholder.",
     ]
-    for table, metrics in (*TABLES.items(), ("validation", VALIDATION), ("rl", RL)):
+    for table, metrics in (*TABLES.items(), ("validation", VALIDATION), ("parts", PARTS), ("rl", RL)):
         lines += ["", f"## {_TITLES[table]}", "", "| name | unit | kind | meaning |", "|---|---|---|---|"]
         for metric in metrics:
             also = f" (also read from {', '.join(f'`{name}`' for name in metric.aliases)})" if metric.aliases else ""

@@ -479,6 +479,40 @@ def test_a_step_that_waits_for_its_batch_to_get_to_the_gpu(share: float, severit
     assert found.severity == severity and found.values["share"] == pytest.approx(share, abs=0.02)
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.5, "warning"), (0.2, "info"), (0.05, None)])
+def test_a_step_that_waits_for_other_ranks_by_any_name(share: float, severity: str | None) -> None:
+    wait = by_step(STEP_TIME * share / (1 - share))
+    found = diagnose(with_curves(**{"time/comm": wait}, batch_time=by_step(STEP_TIME + wait.y)), CONDITIONS)
+    assert [item.severity for item in found.findings if item.rule == "comm.bound"] == [severity] * bool(severity)
+    milliseconds = diagnose(with_curves(comm_time=by_step(STEP_TIME * 300)), CONDITIONS)
+    (gap,) = [gap for gap in milliseconds.not_judged if gap.rule == "comm.bound"]
+    assert gap.needs == "'communication_time' in seconds (found more than a whole step)"
+    assert not [gap for gap in diagnose(healthy(), CONDITIONS).not_judged if gap.rule == "comm.bound"]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("checkpoint_time", "checkpoint.bound"), ("eval_runtime", "evaluation.bound"), ("logging_time", "logging.bound")],
+)
+def test_what_is_done_seldom_counts_whether_step_times_include_it_or_not(name: str, rule: str, inside: bool) -> None:
+    def judge(seconds: float) -> dict[str, Finding]:
+        steps = STEP_TIME.copy()
+        if inside:
+            steps[::300] += seconds
+        curves = {name: by_step(np.full(10, seconds), 300), "batch_time": by_step(steps)}
+        found = diagnose(with_curves(**curves), CONDITIONS).findings
+        return {item.rule: item for item in found}
+
+    total = float(STEP_TIME.sum())
+    found = judge(0.06 * total)  # each of ten times
+    assert found[rule].severity == ("info" if name == "eval_runtime" else "warning")
+    assert found[rule].values["share"] == pytest.approx(0.6 / 1.6, abs=0.01)
+    assert found[rule].evidence[0].startswith("10 times, ")
+    assert found[rule].evidence[1] == "without it, training would be up to 1.60 times as fast"
+    assert rule not in judge(0.001 * total)
+
+
 def test_memory_that_tensors_never_give_back() -> None:
     values = training()["memory_allocated_mb"].y + np.arange(STEPS) * 2.0
     found = find(with_curves(memory_allocated_mb=by_step(values)), "gpu.memory_leak")

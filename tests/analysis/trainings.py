@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trainvitals import catalog
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, RunEnding
 from trainvitals.conditions import Conditions
@@ -25,7 +26,8 @@ class Curves:
         self.curves = dict(curves)
 
     def get(self, name: str) -> Curve | None:
-        return self.curves.get(name)
+        logged = catalog.find_spelling("training", name, self.curves)
+        return self.curves[logged] if logged is not None else None
 
     def names(self) -> Sequence[str]:
         return list(self.curves)
@@ -81,7 +83,16 @@ def gpu(index: int = 0, seed: int = 0, simulated: bool = False, **changed: Float
         "temperature_limit_celsius": np.full(SECONDS, 87.0),
         "power_draw_watts": 500 + random.normal(0, 10, SECONDS),
         "graphics_clock_mhz": 1900 + random.normal(0, 5, SECONDS),
+        "graphics_clock_max_mhz": np.full(SECONDS, 1980.0),
         "throttle_thermal_seconds": np.zeros(SECONDS),
+        "throttle_power_seconds": np.zeros(SECONDS),
+        "pcie_link_width": np.full(SECONDS, 16.0),
+        "pcie_link_width_max": np.full(SECONDS, 16.0),
+        "pcie_link_generation": np.full(SECONDS, 5.0),
+        "pcie_link_generation_max": np.full(SECONDS, 5.0),
+        "sm_active_percent": 82 + random.normal(0, 3, SECONDS),
+        "tensor_active_percent": 45 + random.normal(0, 3, SECONDS),
+        "fp32_active_percent": 12 + random.normal(0, 1, SECONDS),
         "ecc_uncorrected_total": np.full(SECONDS, 3.0),
         "xid_errors_total": np.zeros(SECONDS),
         **changed,

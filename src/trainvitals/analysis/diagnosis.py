@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from trainvitals.analysis import (
     endings,
+    gpu_pace,
     gradients,
     hardware,
     learning,
@@ -39,6 +40,14 @@ class Detector(NamedTuple):
         return self.title or next(row.title for row in conditions if self.rule in row.findings)
 
 
+def _applies(bound: speed.Bound) -> Callable[[Measurements], bool]:
+    """What only some loops time is missing in no other; other time in reinforcement learning is generation."""
+    if bound.with_data is not None:
+        return rl.is_ordinary
+    always = bound in (speed.DATA, speed.TRANSFER)
+    return lambda measured: always or bound.is_logged(measured)
+
+
 DETECTORS: tuple[Detector, ...] = (
     Detector("end.hang", endings.detect_ending, "failures and hangs"),
     Detector("loss.nonfinite", loss.detect_nonfinite),
@@ -56,16 +65,18 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("amp.scale_collapse", learning.detect_scale_collapse),
     Detector("replica.mismatch", learning.detect_replicas),
     Detector("cpu.contended", hardware.detect_contention),
-    Detector("data.bound", speed.detect_data_bound),
-    Detector("transfer.bound", speed.detect_transfer_bound),
-    Detector("step.other", speed.detect_other_work, applies=rl.is_ordinary),
-    Detector("data.unseen", speed.detect_unseen_data, applies=rl.is_ordinary),
+    *(Detector(bound.rule, partial(speed.detect_bound, bound), applies=_applies(bound)) for bound in speed.BOUNDS),
     Detector("step.outlier", speed.detect_outliers),
     Detector("step.fail_slow", speed.detect_fail_slow),
     Detector("straggler.rank", speed.detect_stragglers),
     Detector("gpu.low_use", hardware.detect_low_use),
     Detector("cpu.bound", hardware.detect_cpu_bound),
     Detector("io.bound", hardware.detect_io_bound),
+    Detector("launch.bound", gpu_pace.detect_small_kernels),
+    Detector("gpu.link", gpu_pace.detect_narrow_link),
+    Detector("gpu.clock", gpu_pace.detect_low_clocks),
+    Detector("gpu.precision", gpu_pace.detect_idle_tensor_cores),
+    Detector("batch.small", gpu_pace.detect_small_batches),
     Detector("gpu.throttle", hardware.detect_throttling, "GPU throttling"),
     Detector("gpu.hot", hardware.detect_hot),
     Detector("gpu.lost", hardware.detect_lost, "lost or unresponsive GPUs"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainvitals.analysis.findings import ORDER, Curve, Device, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.speed import share_of_step
+from trainvitals.analysis.speed import BOUNDS, share_of_step
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions, Severity
 from trainvitals.conditions.xids import find_xid
@@ -101,22 +101,13 @@ def _quote_use(worst_first: Sequence[tuple[Device, Floats]]) -> list[str]:
 def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:
     """Why the GPUs wait, as far as the other measurements show, and what to do."""
     limits = conditions.thresholds
-    for phase, threshold, explanation, condition in (
-        ("data_time", "data_share_notable_percent", "waiting for data", "data_bound"),
-        ("transfer_time", "transfer_share_notable_percent", "getting the batch to the GPU", "transfer_bound"),
-        (
-            "other_time",
-            "other_work_percent",
-            "work between steps, such as logging, evaluation and checkpoints",
-            "other_work",
-        ),
-    ):
+    for bound in BOUNDS:
         try:
-            share, _, _ = share_of_step(measured, phase)
+            share = share_of_step(measured, bound).share
         except NotJudged:
             continue  # if all are unknown, the host may show it
-        if share > limits[threshold] / 100:
-            return f"{explanation} ({percent(share)} of the step time)", conditions[condition].advice
+        if share > limits[bound.notable] / 100:
+            return f"{bound.cause} ({percent(share)} of the step time)", conditions[bound.condition].advice
     for name, shown, threshold, explanation, condition in (
         ("cpu_iowait_percent", "I/O wait", "io_wait_percent", "the host waits for storage", "io_bound"),
         ("pressure_io_percent", "I/O pressure", "io_pressure_percent", "the host waits for storage", "io_bound"),

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals import catalog
 from trainvitals.analysis.episodes import find_shifts, stride_of
 from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged, RankPlace
 from trainvitals.analysis.robust import blocks, scale_of
 from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
-from trainvitals.conditions import Conditions
+from trainvitals.conditions import Conditions, Severity
 from trainvitals.episodes import Episode
 from trainvitals.journal.identity import Participant
 
@@ -29,6 +31,8 @@ PHASES = {
 MAX_PERIODS = 3
 FEWEST_SLOTS = 8
 """Slow steps that make a period."""
+FEWEST_SELDOM = 3
+"""Times that something must have happened, of what does not happen at every step."""
 FEWEST_SHARED = 10
 """Steps in which ranks are compared."""
 SLOW_IN_A_ROW = 5
@@ -66,10 +70,113 @@ def choose_intervals(logged: Curve | None, clock: Curve) -> Curve | None:
     return clock if noises[0] <= noises[1] else None
 
 
-def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, float]:
-    """The share of all step time that `phase` took, its median and the median step in seconds."""
+class Bound(NamedTuple):
+    """A part of the step time, of which too much is a finding."""
+
+    rule: str
+    condition: str
+    part: str
+    """The training curve that has its seconds."""
+    doing: str
+    """Completes 'of step time is spent ...'."""
+    usually: str
+    """Evidence: `{part}` and `{step}` are medians, `{often}` is how often it was."""
+    notable: str
+    """The threshold from which on it is a finding ..."""
+    warning: str
+    """... a warning ..."""
+    critical: str = ""
+    """... and critical, if it ever is."""
+    seldom: bool = False
+    """It is logged where it happens, and not with every step."""
+    can_go: bool = True
+    """Without it the rest would be the same, so that the gain is known."""
+    with_data: bool | None = None
+    """Judged only where waiting for data is seen (True), or is not (False)."""
+    as_cause: str = ""
+    """What GPUs wait for meanwhile, where that is said in other words."""
+
+    @property
+    def cause(self) -> str:
+        return self.as_cause or self.doing
+
+    def is_logged(self, measured: Measurements) -> bool:
+        return catalog.find_spelling("training", self.part, measured.training.names()) is not None
+
+
+_PART_OF = "median {part} of a {step} step"
+_OFTEN = "{often}, {part} each; median step {step}"
+
+DATA = Bound(
+    *("data.bound", "data_bound", "data_time", "waiting for data", "median wait {part} of a {step} step"),
+    *("data_share_notable_percent", "data_share_notable_percent", "data_share_critical_percent"),
+)
+TRANSFER = Bound(
+    *("transfer.bound", "transfer_bound", "transfer_time", "getting the batch to the GPU"),
+    "median {part} of a {step} step between the batch and the forward pass",
+    *("transfer_share_notable_percent", "transfer_share_percent"),
+)
+COMMUNICATION = Bound(
+    *("comm.bound", "communication_bound", "communication_time", "waiting for other ranks or the network", _PART_OF),
+    *("communication_notable_percent", "communication_percent"),
+)
+CHECKPOINT = Bound(
+    *("checkpoint.bound", "checkpoint_bound", "checkpoint_time", "saving checkpoints", _OFTEN),
+    *("checkpoint_notable_percent", "checkpoint_percent"),
+    seldom=True,
+)
+EVALUATION = Bound(
+    *("evaluation.bound", "evaluation_bound", "evaluation_time", "evaluating", _OFTEN, "evaluation_percent"),
+    "evaluation_high_percent",
+    seldom=True,
+)
+LOGGING = Bound(
+    *("logging.bound", "logging_bound", "logging_time", "logging", _OFTEN, "logging_notable_percent"),
+    "logging_percent",
+    seldom=True,
+)
+OTHER = Bound(
+    *("step.other", "other_work", "other_time", "on neither data nor the model"),
+    "outside data, transfer, forward, backward and optimizer; median step {step}",
+    *("other_work_percent", "other_work_high_percent"),
+    can_go=False,
+    with_data=True,
+    as_cause="work between steps, such as logging, evaluation and checkpoints",
+)
+UNSEEN = Bound(
+    *("data.unseen", "data_unseen", "other_time", "outside the model, and data loading is not visible"),
+    "no DataLoader and no watch.batches: data_time is missing; median step {step}",
+    *("other_work_percent", "other_work_high_percent"),
+    can_go=False,
+    with_data=False,
+    as_cause=OTHER.as_cause,
+)
+BOUNDS = (DATA, TRANSFER, COMMUNICATION, CHECKPOINT, EVALUATION, LOGGING, OTHER, UNSEEN)
+"""The more specific first."""
+
+
+class Share(NamedTuple):
+    """A part of the step time."""
+
+    share: float
+    part: float
+    """Its median, and that of a step, in seconds."""
+    step: float
+    times: int
+    """Of the values of the part."""
+
+
+def share_of_step(measured: Measurements, bound: Bound) -> Share:
+    """How much of all step time a part took."""
     step = measured.need("batch_time", 50)
-    part = measured.need(phase, 50)
+    part = measured.need(bound.part, FEWEST_SELDOM if bound.seldom else 50)
+    found = _share_of_all(step, part) if bound.seldom else _share_of_each(step, part, bound.part)
+    if found.share > 1 and not bound.seldom:
+        raise NotJudged(f"'{bound.part}' in seconds (found more than a whole step)")
+    return found
+
+
+def _share_of_each(step: Curve, part: Curve, name: str) -> Share:
     if np.array_equal(step.x, part.x):
         whole, piece = step.y[START:], part.y[START:]
     else:
@@ -77,82 +184,49 @@ def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, flo
         whole, piece = step.y[at][START:], part.y[other][START:]
     good = np.isfinite(whole) & np.isfinite(piece) & (whole > 0)
     if good.sum() < 40:
-        raise NotJudged(f"steps with both 'batch_time' and '{phase}' (found {int(good.sum())})")
+        raise NotJudged(f"steps with both 'batch_time' and '{name}' (found {int(good.sum())})")
     whole, piece = whole[good], piece[good]
-    return float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole))
+    return Share(float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole)), int(good.sum()))
 
 
-def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """Steps that wait for the next batch."""
-    share, wait, step = share_of_step(measured, "data_time")
-    if share <= conditions.thresholds["data_share_notable_percent"] / 100:
+def _share_of_all(step: Curve, part: Curve) -> Share:
+    """Of what is logged seldom: step times may include it or not, which its own steps show."""
+    step, part = step.finite(), part.finite()
+    shared, at, other = np.intersect1d(step.x, part.x, return_indices=True)
+    total, spent = float(step.y.sum()) * stride_of(step.x), float(part.y.sum())
+    inside = len(shared) > 0 and bool(np.median(part.y[other] / np.maximum(step.y[at], 1e-12)) <= 1)
+    whole = total if inside else total + spent
+    return Share(spent / whole if whole > 0 else 0.0, float(np.median(part.y)), float(np.median(step.y)), len(part.y))
+
+
+def detect_bound(bound: Bound, measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Steps of which one part takes too much."""
+    found = share_of_step(measured, bound)
+    limits = {
+        name: conditions.thresholds[name] / 100 for name in (bound.notable, bound.warning, bound.critical) if name
+    }
+    if bound.with_data is not None and bound.with_data != (measured.training.get("data_time") is not None):
         return []
-    faster = 1 / max(1 - share, 0.001)
+    if found.share <= limits[bound.notable]:
+        return []
+    severity: Severity = "info"
+    if bound.critical and found.share > limits[bound.critical]:
+        severity = "critical"
+    elif found.share > limits[bound.warning]:
+        severity = "warning"
+    part, step, often = seconds_of(found.part), seconds_of(found.step), count_of(found.times, "time")
+    evidence = [bound.usually.format(part=part, step=step, often=often)]
+    if bound.can_go and found.share < 1:
+        faster = 1 / max(1 - found.share, 0.001)
+        evidence.append(f"without it, training would be up to {faster:.2f} times as fast")
     return [
         Finding(
-            "data.bound",
-            "critical" if share > conditions.thresholds["data_share_critical_percent"] / 100 else "warning",
-            f"{percent(share)} of step time is spent waiting for data",
-            (
-                f"median wait {seconds_of(wait)} of a {seconds_of(step)} step",
-                f"without the wait, training would be up to {faster:.2f} times as fast",
-            ),
-            conditions["data_bound"].advice,
-            values={"share": share, "wait_seconds": wait, "step_seconds": step},
-        )
-    ]
-
-
-def detect_transfer_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """Steps that wait for their batch to get to the GPU."""
-    share, wait, step = share_of_step(measured, "transfer_time")
-    if share <= conditions.thresholds["transfer_share_notable_percent"] / 100:
-        return []
-    return [
-        Finding(
-            "transfer.bound",
-            "warning" if share > conditions.thresholds["transfer_share_percent"] / 100 else "info",
-            f"{percent(share)} of step time is spent getting the batch to the GPU",
-            (
-                f"median {seconds_of(wait)} of a {seconds_of(step)} step between the batch and the forward pass",
-                f"without it, training would be up to {1 / max(1 - share, 0.001):.2f} times as fast",
-            ),
-            conditions["transfer_bound"].advice,
-            values={"share": share, "transfer_seconds": wait, "step_seconds": step},
-        )
-    ]
-
-
-def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """Logging, evaluation and checkpoints between the steps."""
-    share, _, step = share_of_step(measured, "other_time")
-    if share <= conditions.thresholds["other_work_percent"] / 100 or measured.training.get("data_time") is None:
-        return []
-    return [
-        Finding(
-            "step.other",
-            "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
-            f"{percent(share)} of step time is spent on neither data nor the model",
-            (f"outside data, transfer, forward, backward and optimizer; median step {seconds_of(step)}",),
-            conditions["other_work"].advice,
-            values={"share": share, "step_seconds": step},
-        )
-    ]
-
-
-def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """Time outside the model in a loop whose batches come from no DataLoader: it may be the wait for data."""
-    share, _, step = share_of_step(measured, "other_time")
-    if share <= conditions.thresholds["other_work_percent"] / 100 or measured.training.get("data_time") is not None:
-        return []
-    return [
-        Finding(
-            "data.unseen",
-            "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
-            f"{percent(share)} of step time is spent outside the model, and data loading is not visible",
-            (f"no DataLoader and no watch.batches: data_time is missing; median step {seconds_of(step)}",),
-            conditions["data_unseen"].advice,
-            values={"share": share, "step_seconds": step},
+            bound.rule,
+            severity,
+            f"{percent(found.share)} of step time is spent {bound.doing}",
+            tuple(evidence),
+            conditions[bound.condition].advice,
+            values={"share": found.share, "part_seconds": found.part, "step_seconds": found.step},
         )
     ]
 

@@ -329,6 +329,80 @@ ROWS: tuple[Condition, ...] = (
         findings=("gpu.low_use",),
     ),
     Condition(
+        "launch_bound",
+        "gpu",
+        "GPUs that run kernels too small to fill them",
+        "warning",
+        "Utilization only says that some kernel runs. Use a larger batch, torch.compile(model, mode='reduce-overhead') "
+        "or CUDA graphs, fused optimizers (fused=True), and fewer small operations and .item() calls per step.",
+        thresholds=(
+            Threshold("sm_active_low_percent", 30, "%", "SMs that are active less, on a busy GPU", below=True),
+        ),
+        findings=("launch.bound",),
+    ),
+    Condition(
+        "gpu_link_narrow",
+        "gpu",
+        "GPUs with fewer or slower PCIe lanes than they can have",
+        "warning",
+        "Check with nvidia-smi -q -i {gpu_index} and lspci -vv, reseat the card or its riser, and look at the slot's "
+        "settings in the firmware: transfers to and from this GPU are slower than they need be.",
+        live=LiveRule(
+            # Links get slower while idle, to save power.
+            "gpu[*].pcie_link_width < gpu[*].pcie_link_width_max and gpu[*].utilization_percent > 80",
+            "{gpu} uses {pcie_link_width:.0f} PCIe lanes of {pcie_link_width_max:.0f} under load",
+            wait="60s",
+            clear="gpu[*].pcie_link_width >= gpu[*].pcie_link_width_max",
+        ),
+        prometheus=PrometheusRule(
+            "<gpu.pcie_link_width> < <gpu.pcie_link_width_max> "
+            "and <gpu.utilization_percent> > ~gpu.utilization_percent:80",
+            GPU + " uses fewer PCIe lanes than it has",
+        ),
+        findings=("gpu.link",),
+        speaks_of_node=True,
+    ),
+    Condition(
+        "gpu_clock_low",
+        "gpu",
+        "GPUs with low clocks for no reported reason",
+        "warning",
+        "Look for clocks that somebody set (nvidia-smi -q -d CLOCK -i {gpu_index}; reset them with nvidia-smi -i "
+        "{gpu_index} --reset-gpu-clocks), and for a power profile of the machine that limits them.",
+        thresholds=(
+            Threshold("gpu_clock_percent", 75, "%", "a clock below this share of its maximum, under load", below=True),
+            Threshold("gpu_clock_below_peers_percent", 5, "%", "a clock this far below that of GPUs of the same model"),
+        ),
+        findings=("gpu.clock",),
+        speaks_of_node=True,
+    ),
+    Condition(
+        "batch_small",
+        "run",
+        "batches that could be larger",
+        "info",
+        "Try it, with a learning rate that grows with the batch, and compare the loss at equal samples: the gain is in "
+        "samples per second.",
+        thresholds=(
+            Threshold("batch_memory_percent", 42, "%", "peak GPU memory below which twice the batch fits", below=True),
+            Threshold("batch_gain_percent", 5, "%", "a smaller gain is not worth a finding", below=True),
+        ),
+        findings=("batch.small",),
+    ),
+    Condition(
+        "gpu_precision",
+        "gpu",
+        "GPUs that do not use their tensor cores",
+        "info",
+        "Train in bf16 (torch.autocast('cuda', torch.bfloat16)), or let FP32 matrices use TF32: "
+        "torch.set_float32_matmul_precision('high').",
+        thresholds=(
+            Threshold("tensor_idle_percent", 1, "%", "tensor cores that are active less are not used", below=True),
+            Threshold("fp32_busy_percent", 20, "%", "while the FP32 pipe is active more than this"),
+        ),
+        findings=("gpu.precision",),
+    ),
+    Condition(
         "gpu_memory_leak",
         "rank",
         "tensors that are never freed",

@@ -646,6 +646,67 @@ ROWS: tuple[Condition, ...] = (
         findings=("transfer.bound",),
     ),
     Condition(
+        "communication_bound",
+        "rank",
+        "waiting for other ranks or the network",
+        "warning",
+        "Overlap it with the backward pass (larger buckets, gradient_as_bucket_view), synchronize less often "
+        "(no_sync() with gradient accumulation), send less (bf16 gradients), and check the links: nvidia-smi topo -m, "
+        "NCCL_DEBUG=INFO. One rank that is always late makes all others wait: look for a straggler first.",
+        thresholds=(
+            Threshold("communication_notable_percent", 15, "%", "share of a step spent on waiting for other ranks"),
+            Threshold("communication_percent", 30, "%", "the same, for a warning and an alert"),
+        ),
+        live=LiveRule(
+            "mean(communication_time, 100) > mean(batch_time, 100) * $communication_percent / 100",
+            "{share:.0f} % of each step is spent waiting for other ranks or the network",
+            wait="100 steps",
+            after="200 steps",
+            clear="mean(communication_time, 100) < mean(batch_time, 100) * $communication_percent / 200",
+            let={"share": "100 * mean(communication_time, 100) / mean(batch_time, 100)"},
+        ),
+        findings=("comm.bound",),
+    ),
+    Condition(
+        "checkpoint_bound",
+        "run",
+        "time spent saving checkpoints",
+        "warning",
+        "Save in the background (torch.distributed.checkpoint.async_save), save shards of each rank, write to a local "
+        "disk and copy later, or save less often.",
+        thresholds=(
+            Threshold("checkpoint_notable_percent", 5, "%", "share of time spent saving checkpoints"),
+            Threshold("checkpoint_percent", 15, "%", "the same, for a warning"),
+        ),
+        findings=("checkpoint.bound",),
+    ),
+    Condition(
+        "evaluation_bound",
+        "run",
+        "time spent on evaluation",
+        "info",
+        "Evaluate less often or on part of the data, with a larger batch and torch.inference_mode(), or in another job "
+        "on the saved checkpoints.",
+        thresholds=(
+            Threshold("evaluation_percent", 25, "%", "share of time spent on evaluation"),
+            Threshold("evaluation_high_percent", 50, "%", "the same, for a warning"),
+        ),
+        findings=("evaluation.bound",),
+    ),
+    Condition(
+        "logging_bound",
+        "run",
+        "time spent on logging",
+        "warning",
+        "Log less often, keep values on the GPU until then (no loss.item() at every step), and send pictures and "
+        "histograms seldom.",
+        thresholds=(
+            Threshold("logging_notable_percent", 5, "%", "share of time spent on logging"),
+            Threshold("logging_percent", 15, "%", "the same, for a warning"),
+        ),
+        findings=("logging.bound",),
+    ),
+    Condition(
         "other_work",
         "run",
         "time outside data loading and model",

@@ -234,8 +234,6 @@ def read_details(device: NvmlDevice, clock: Callable[[], float]) -> dict[str, ob
     if capability is not None:
         facts["compute_capability"] = f"{capability[0]}.{capability[1]}"
     for name, question in (
-        ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
-        ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
         ("serial", "nvmlDeviceGetSerial"),
         ("minor", "nvmlDeviceGetMinorNumber"),
         ("vbios", "nvmlDeviceGetVbiosVersion"),

@@ -115,6 +115,8 @@ def read_fixed(device: NvmlDevice) -> dict[str, Value]:
         "temperature_limit_celsius": device.ask("nvmlDeviceGetTemperatureThreshold", 1),
         "graphics_clock_max_mhz": device.ask("nvmlDeviceGetMaxClockInfo", _GRAPHICS),
         "memory_clock_max_mhz": device.ask("nvmlDeviceGetMaxClockInfo", _MEMORY),
+        "pcie_link_generation_max": device.ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "pcie_link_width_max": device.ask("nvmlDeviceGetMaxPcieLinkWidth"),
     }
     return {name: value for name, value in answers.items() if value is not None}
 

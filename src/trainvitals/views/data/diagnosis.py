@@ -49,13 +49,16 @@ _GPU = (
     *("temperature_limit_celsius", "power_draw_watts", "graphics_clock_mhz", "throttle_thermal_seconds"),
     *("throttle_hardware_seconds", "ecc_uncorrected_total", "xid_errors_total", "xid_last"),
     *("row_remap_failed", "row_remap_pending", "remapped_rows_uncorrected_total"),
+    *("graphics_clock_max_mhz", "throttle_power_seconds", "pcie_link_width", "pcie_link_width_max"),
+    *("pcie_link_generation", "pcie_link_generation_max", "pcie_rx_mb_s", "nvlink_rx_mb_s"),
+    *("sm_active_percent", "tensor_active_percent", "fp32_active_percent"),
 )
 _HOST = (
     *("cpu_usage_percent", "cpu_count", "cpu_iowait_percent", "pressure_cpu_percent", "pressure_io_percent"),
     *("memory_usage_percent", "memory_total_mb"),
     *("disk_free_gb", "disk_read_mb_s", "disk_write_mb_s", "network_receive_mb_s", "network_send_mb_s"),
 )
-_PROCESS = ("main_cpu_percent", "cpu_percent", "pss_mb", "rss_mb")
+_PROCESS = ("main_cpu_percent", "cpu_percent", "gpu_waiting_percent", "pss_mb", "rss_mb")
 _REPORTED = {
     "gpu": ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts"),
     "system": (
