@@ -151,6 +151,7 @@ def find_ending(ending: RunEnding, **changed: Any) -> Finding:
         ),
         ("end.open_files", raised("OSError", "[Errno 24] Too many open files: 'x'")),
         ("end.open_files", raised("RuntimeError", "received 0 items of ancdata")),
+        ("end.recursion", raised("RecursionError", "maximum recursion depth exceeded")),
         (
             "end.gpu_illegal_access",
             raised("AcceleratorError", f"CUDA error: an illegal memory access was encountered {HINTS}"),
@@ -287,6 +288,23 @@ def test_the_rank_that_did_not_come_is_named() -> None:
     assert "missing: rank 1, rank 3" in find_ending(barrier).evidence
     stacks = {Participant(rank=0): WAITING, Participant(rank=1): SLEEPING, Participant(rank=2): WAITING}
     assert "missing: rank 1" in find_ending(raised("RuntimeError", GLOO, stacks=stacks, world_size=3)).evidence
+
+
+def test_the_only_rank_that_raised_nothing_may_be_the_missing_one() -> None:
+    def gave_up(*ranks: int, world_size: int = 4) -> tuple[str, ...]:
+        complained = frozenset(Participant(rank=rank) for rank in ranks)
+        return find_ending(raised("RuntimeError", GLOO, world_size=world_size, raised=complained)).evidence
+
+    suspected = "missing, as far as is known: rank 2, which raised nothing while the others gave up waiting"
+    assert suspected in gave_up(0, 1, 3)
+    # One gave up and the launcher ended all others; or all gave up.
+    assert not [line for line in (*gave_up(0), *gave_up(0, 1, 2, 3)) if line.startswith("missing")]
+
+
+def test_of_an_end_without_a_reason_the_last_lines_are_told() -> None:
+    ending = RunEnding("failed", Cause(kind=EXIT_CODE, exit_code=3), printed="step 20\nstep 30\n\n  bad shard\n bye\n")
+    found = find_ending(ending)
+    assert found.rule == "end.unexplained" and found.evidence[-1] == "printed last: step 30 / bad shard / bye"
 
 
 def test_a_hang_names_the_odd_rank_also_after_it_was_killed() -> None:

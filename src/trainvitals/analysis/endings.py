@@ -34,6 +34,8 @@ FRAGMENTED_SHARE = 0.1
 """Reserved but unallocated memory of this share of what PyTorch holds is worth an advice of its own, if the request
 would have fitted into it."""
 MOST_NAMED = 8
+LAST_LINES = 3
+"""Of what was printed, where nothing else explains the end."""
 
 _UNITS = {"bytes": 1 / 1024**3, "KiB": 1 / 1024**2, "MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0}
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"
@@ -216,11 +218,20 @@ def _study_collective(clue: Clue) -> Facts:
         if not named and len(set(waited.values())) > 1:
             named = {rank for rank, count in waited.items() if count == min(waited.values())}
     odd = [Participant(rank=rank) for rank in sorted(named)] or list(find_odd(clue.ending.stacks))
-    said = [f"missing: {_name(odd)}"] if odd else []
+    said = [f"missing: {_name(odd)}"] if odd else _suspect(clue.ending)
     operation = re.search(r"OpType=(\w+)", text)
     if operation is not None:
         said.append(f"in {operation[1]}, for which {_name([Participant(rank=rank) for rank in sorted(waited)])} waited")
     return said + _describe_places(clue.ending), {}
+
+
+def _suspect(ending: RunEnding) -> list[str]:
+    """Those that raised nothing while others gave up waiting, if they are few: a launcher ended them afterwards."""
+    ranks = [Participant(rank=rank) for rank in range(ending.world_size)]
+    silent = [rank for rank in ranks if rank not in ending.raised]
+    if len(silent) == len(ranks) or not 0 < len(silent) <= len(ranks) // 2:
+        return []
+    return [f"missing, as far as is known: {_name(silent)}, which raised nothing while the others gave up waiting"]
 
 
 def _numbers(text: str) -> list[str]:
@@ -271,6 +282,12 @@ def _study_sender(clue: Clue) -> Facts:
     return ([f"it ran in {ending.job}, which ends jobs in this way"] if ending.job else []), {}
 
 
+def _study_unexplained(clue: Clue) -> Facts:
+    """What the program printed last, where nothing else says why it ended."""
+    lines = [line.strip() for line in clue.ending.printed.splitlines() if line.strip()]
+    return ([f"printed last: {' / '.join(lines[-LAST_LINES:])}"] if lines else []), {}
+
+
 def _study_kill(clue: Clue) -> Facts:
     said, values = _study_host_memory(clue)
     return [*_study_sender(clue)[0], *said], values
@@ -287,7 +304,7 @@ _GPU_MEMORY = (
 
 HANG = Family("end.hang", study=_study_hang)
 EXCEPTION = Family("end.exception")
-UNEXPLAINED = Family("end.unexplained")
+UNEXPLAINED = Family("end.unexplained", study=_study_unexplained)
 
 FAMILIES: tuple[Family, ...] = (
     Family("end.host_memory", kinds=(OUT_OF_MEMORY,), study=_study_host_memory),
@@ -364,6 +381,7 @@ FAMILIES: tuple[Family, ...] = (
         r"Input type \(.*\) and (?:weight|bias) type|following scalar types|not implemented for '\w+'|"
         r"can't be cast to the desired output type|Found dtype",
     ),
+    Family("end.recursion", r"RecursionError|maximum recursion depth exceeded"),
     Family("end.missing_module", r"ModuleNotFoundError|ImportError|cannot open shared object file|undefined symbol"),
     Family("end.missing_file", r"FileNotFoundError|NotADirectoryError|IsADirectoryError|No such file or directory"),
     Family("end.permission", r"PermissionError|[Pp]ermission denied|Read-only file system"),

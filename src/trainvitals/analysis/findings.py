@@ -124,6 +124,8 @@ class RunEnding:
     """Why it had stopped stepping before it ended, if it had hung."""
     stacks: Mapping[Participant, Sequence[str]] = field(default_factory=dict)
     """Where each participant was then: frames of its main thread, innermost first."""
+    raised: frozenset[Participant] = frozenset()
+    """Those that ended with an exception of their own."""
     flight_records: Sequence[str] = ()
     """What PyTorch's flight recorder kept of the last collectives, or where it is."""
     oom_kills: int = 0

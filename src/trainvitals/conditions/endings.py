@@ -196,6 +196,13 @@ ROWS: tuple[Condition, ...] = (
         "reinstall them in a fresh environment.",
     ),
     _row(
+        "end_recursion",
+        "end.recursion",
+        "endless recursion",
+        "The function at the line shown calls itself without an end, often a __getattr__ or a property that reads "
+        "itself, or a cycle in nested data. Raise sys.setrecursionlimit only for data that is really nested so deep.",
+    ),
+    _row(
         "end_exception",
         "end.exception",
         "exception",
@@ -205,7 +212,7 @@ ROWS: tuple[Condition, ...] = (
         "end_unexplained",
         "end.unexplained",
         "ended with an error",
-        "Read the last lines that the program printed. Start it with trainvitals run, which keeps them and the "
-        "exit code.",
+        "Read the last lines that the program printed (console.*.log in the run folder, if it was started with "
+        "trainvitals run), and look for os._exit() and sys.exit() in it and in its libraries.",
     ),
 )

@@ -44,6 +44,7 @@ def read_ending(reader: Reader) -> RunEnding:
         printed=_read_printed(reader),
         stall=_find_stall(events, stalls),
         stacks=_read_stacks(stalls.values()),
+        raised=frozenset(row.participant for row in events if row.event == FAILED and row.participant is not None),
         flight_records=[note for row in events for note in texts((row.data or {}).get("flight_records")) or ()],
         oom_kills=sum(row.event == "oom_kill" for row in events),
         stopped_by=_find_sender(reader, began),
