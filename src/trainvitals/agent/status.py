@@ -73,10 +73,12 @@ class StatusFile:
 
     def write(self, status: Status, now: float) -> None:
         """Replace the file unless it already has this. Raises OSError when the folder cannot be written."""
-        line = encode_line(status.as_json())
+        values = status.as_json()
+        line = encode_line(values)
         self._next = now + (LARGE_INTERVAL if len(line) > LARGE else INTERVAL)
         if line != self._before:
-            run_folder.write_status(self._folder, replace(status, updated=format_time()), self._host, self._mode)
+            stamped = {"updated": format_time(), **{name: value for name, value in values.items() if name != "updated"}}
+            run_folder.write_status_values(self._folder, stamped, self._host, self._mode)
             self._before = line
 
 

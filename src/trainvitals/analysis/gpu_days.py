@@ -4,8 +4,9 @@ adds up a few numbers per day instead of a sample per second. Without numpy."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from trainvitals.analysis.energy import LONGEST_GAP
@@ -36,10 +37,16 @@ class GpuDay:
     def add(self, other: GpuDay) -> None:
         """What another sample, day or GPU adds to this."""
         self.seconds += other.seconds
-        for name in ("used_seconds", "idle_seconds", "joules", "idle_joules"):
-            setattr(self, name, _plus(getattr(self, name), getattr(other, name)))
+        self.used_seconds = _plus(self.used_seconds, other.used_seconds)
+        self.idle_seconds = _plus(self.idle_seconds, other.idle_seconds)
+        self.joules = _plus(self.joules, other.joules)
+        self.idle_joules = _plus(self.idle_joules, other.idle_joules)
         self.hottest_celsius = _most(self.hottest_celsius, other.hottest_celsius)
         self.fullest_percent = _most(self.fullest_percent, other.fullest_percent)
+
+    def values(self) -> list[float | None]:
+        """Its fields in their order."""
+        return [getattr(self, name) for name in _FIELDS]
 
     @property
     def use_percent(self) -> float | None:
@@ -100,7 +107,7 @@ class GpuDays:
     def as_json(self) -> dict[str, list[float | None]]:
         """For the status file: the fields of each day in their order."""
         return {
-            date: [None if value is None else round(value, 1) for value in astuple(day)]
+            date: [None if value is None else round(value, 1) for value in day.values()]
             for date, day in self.days.items()
             if day != GpuDay()
         }
@@ -110,19 +117,24 @@ class GpuDays:
         """What `as_json` made; anything else is left out."""
         days: dict[str, GpuDay] = {}
         for date, numbers in kept.items() if isinstance(kept, Mapping) else ():
-            if isinstance(date, str) and len(date) == 10 and isinstance(numbers, list) and len(numbers) == _FIELDS:
+            if isinstance(date, str) and len(date) == 10 and isinstance(numbers, list) and len(numbers) == len(_FIELDS):
                 seconds, *rest = (finite(number) for number in numbers)
                 if len(days) < MOST_DAYS:
                     days[date] = GpuDay(seconds or 0.0, *rest)
         return cls(days)
 
 
-_FIELDS = len(fields(GpuDay))
+_FIELDS = tuple(item.name for item in fields(GpuDay))
 
 
 def date_of(moment: float) -> str:
     """The day of a time, in UTC: `2026-11-18`."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+    return _date_of_day(int(moment // DAY))
+
+
+@lru_cache(maxsize=8)  # asked of every sample
+def _date_of_day(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
 def _plus(one: float | None, other: float | None) -> float | None:

@@ -7,7 +7,7 @@ view reads what the agent kept, or the recorded series where there is no such re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainvitals.analysis.energy import Energy
@@ -79,12 +79,13 @@ class GpuUse:
         kept = {name: self.labels[name] for name in _FACTS if name in self.labels}
         for name, spread in self.spreads.items():
             if spread.high is not None:
-                known = {f"{name}_{end}": getattr(spread, part) for part, end in _SPREAD_KEYS.items()}
-                kept.update((key, value) for key, value in known.items() if value is not None)
+                for part, end in _SPREAD_KEYS.items():
+                    if (value := getattr(spread, part)) is not None:
+                        kept[f"{name}_{end}"] = value
         kept |= {"memory_total_mb": self.memory_total_mb} if self.memory_total_mb is not None else {}
         kept |= {"state": self.state} if self.state else {}
-        energy = zip(_ENERGY_KEYS, astuple(self.energy), strict=True)
-        kept |= {key: value for key, value in energy if value is not None}
+        known = (self.energy.joules, self.energy.counter, self.energy.moment, self.energy.watts)
+        kept |= {key: value for key, value in zip(_ENERGY_KEYS, known, strict=True) if value is not None}
         return kept | ({"days": days} if (days := self.days.as_json()) else {})
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -181,8 +181,13 @@ def find_run(folder: Path) -> RunFile | None:
 
 def write_status(folder: Path, status: Status, host: str | None = None, mode: int = 0o600) -> None:
     """What the agent of `host` knows, replaced atomically."""
+    write_status_values(folder, status.as_json(), host, mode)
+
+
+def write_status_values(folder: Path, values: Mapping[str, Any], host: str | None = None, mode: int = 0o600) -> None:
+    """The same of what `as_json` has made of it."""
     name = layout.status_file(layout.host_token(host) if host else None)
-    runtime.write_atomically(folder / name, encode_line(status.as_json()), mode)
+    runtime.write_atomically(folder / name, encode_line(values), mode)
 
 
 def own_token(folder: Path, host: str) -> str | None:
