@@ -304,6 +304,35 @@ def test_a_slow_rank_is_named() -> None:
     assert found.subject == "rank 2" and found.values["ratio"] == pytest.approx(1.5, abs=0.1)
 
 
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_a_host_whose_ranks_are_all_slow_is_named_with_what_is_odd_there(hosts: int) -> None:
+    even = ranks(count=4 * hosts)
+    curves, places = {}, {}
+    for participant, curve in even.items():
+        place = participant.rank // 4
+        curves[participant] = Curve(curve.x, curve.y * (1.6 if place == 1 else 1.0))
+        places[participant.title] = RankPlace(f"node{place}")
+    machines = [replace(host(), title=f"node{place}") for place in range(hosts)]
+    machines[1] = replace(host(cpu_usage_percent=np.full(SECONDS, 98.0)), title="node1")
+    measured = healthy(rank_steps=curves, places=places, hosts=machines)
+    found = find(measured, "straggler.host")
+    assert found.subject == "node1" and found.title.startswith("All 4 ranks of node1 take 1.")
+    assert found.values["ratio"] == pytest.approx(1.6, rel=0.03)
+    assert found.about == ("rank 4", "rank 5", "rank 6", "rank 7")
+    assert any(line.startswith("CPU use on node1: 98 %, on the others 4") for line in found.evidence)
+    assert "straggler.rank" not in rules(diagnose(measured, CONDITIONS))
+    # One of its ranks alone is that rank.
+    alone = {who: curve if who.rank == 5 else even[who] for who, curve in curves.items()}
+    assert find(healthy(rank_steps=alone, places=places, hosts=machines), "straggler.rank").subject == "rank 5"
+
+
+def test_low_use_says_whose_gpus_wait_most() -> None:
+    waits = [replace(process(rank, gpu_waiting_percent=np.full(SECONDS, 15.0 + 45 * rank))) for rank in (0, 1)]
+    measured = healthy(gpus=[gpu(0), gpu(1, utilization_percent=np.full(SECONDS, 40.0))], processes=waits)
+    line = "no kernel ran on the GPUs of rank 1 60 % of the time, on those of rank 0 15 %"
+    assert line in find(measured, "gpu.low_use").evidence
+
+
 def test_ranks_are_compared_with_those_of_their_own_role() -> None:
     slower_role = {who: by_step(5 * curve.y) for who, curve in ranks(role="rollout").items()}
     assert "straggler.rank" not in rules(diagnose(healthy(rank_steps=ranks() | slower_role), CONDITIONS))

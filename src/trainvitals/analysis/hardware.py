@@ -19,6 +19,8 @@ LONG_SILENCE = 10.0
 """Seconds; a driver that is busy may answer late."""
 HOT_SHARE = 0.1
 """Of the samples; a short peak is not worth a finding."""
+WAITS_APART = 20.0
+"""Percentage points between two participants whose GPUs wait unequally long."""
 SHOWN = 4
 """Devices of which a finding says more."""
 
@@ -77,6 +79,7 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
             f"{name_devices(chosen)} {verdict}",
             (
                 *_quote_use(worst_first),
+                *_tell_who_waits(measured),
                 f"likely cause: {cause}",
                 *mark_simulated(chosen),
             ),
@@ -96,6 +99,21 @@ def _quote_use(worst_first: Sequence[tuple[Device, Floats]]) -> list[str]:
         whose = f"{gpu.title}: " if len(worst_first) > 1 else ""
         lines.append(f"{whose}utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %")
     return lines
+
+
+def _tell_who_waits(measured: Measurements) -> list[str]:
+    """Of participants that do different things, whose GPUs wait most and least."""
+    waits = {
+        process.title: float(np.median(steady(process.curves["gpu_waiting_percent"]).y))
+        for process in measured.processes
+        if "gpu_waiting_percent" in process.curves and len(process.curves["gpu_waiting_percent"].finite().y) >= SAMPLES
+    }
+    if not waits or max(waits.values()) - min(waits.values()) < WAITS_APART:
+        return []
+    most, least = max(waits, key=lambda title: waits[title]), min(waits, key=lambda title: waits[title])
+    return [
+        f"no kernel ran on the GPUs of {most} {waits[most]:.0f} % of the time, on those of {least} {waits[least]:.0f} %"
+    ]
 
 
 def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:

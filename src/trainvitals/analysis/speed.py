@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainvitals import catalog
 from trainvitals.analysis.episodes import find_shifts, stride_of
-from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Floats, Measurements, NotJudged, RankPlace
+from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements, NotJudged, RankPlace
 from trainvitals.analysis.robust import blocks, scale_of
 from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions, Severity
@@ -31,6 +31,17 @@ PHASES = {
 MAX_PERIODS = 3
 FEWEST_SLOTS = 8
 """Slow steps that make a period."""
+HOST_SIGNS = {
+    "cpu_usage_percent": "CPU use",
+    "cpu_iowait_percent": "I/O wait",
+    "pressure_cpu_percent": "CPU pressure",
+    "pressure_io_percent": "I/O pressure",
+    "memory_usage_percent": "memory use",
+}
+ODD_PERCENT = 20.0
+"""Percentage points by which a host differs from the others where that is worth telling ..."""
+ODD_CLOCK = 0.05
+"""... and the share of the clocks of its GPUs."""
 FEWEST_SELDOM = 3
 """Times that something must have happened, of what does not happen at every step."""
 FEWEST_SHARED = 10
@@ -444,7 +455,10 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
     judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= FEWEST_SHARED]
     if not judged:
         raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
-    found = [finding for ranks, shared in judged for finding in _compare_ranks(measured, ranks, shared, conditions)]
+    found = [finding for ranks, shared in judged for finding in _compare_hosts(measured, ranks, shared, conditions)]
+    known = frozenset(title for finding in found for title in finding.about)
+    for ranks, shared in judged:
+        found += [item for item in _compare_ranks(measured, ranks, shared, conditions) if item.subject not in known]
     return found or [finding for ranks, shared in judged for finding in _find_skew(ranks, shared, conditions)]
 
 
@@ -454,6 +468,72 @@ def _shared_steps(curves: Iterable[Curve]) -> Floats:
     # Not the first steps, if there are enough others.
     later = shared[shared >= shared[0] + START] if len(shared) else shared
     return (later if len(later) >= FEWEST_SHARED else shared[2:])[-5000:]
+
+
+def _compare_hosts(
+    measured: Measurements, ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions
+) -> list[Finding]:
+    """A host all of whose ranks are slow: half of the ranks may be on it, so that hosts are compared, and not ranks."""
+    factor = conditions.thresholds["straggler_factor"]
+    hosts: dict[str, list[Participant]] = {}
+    for participant in ranks:
+        hosts.setdefault(measured.places.get(participant.title, RankPlace()).host, []).append(participant)
+    if "" in hosts or len(hosts) < 2 or min(map(len, hosts.values())) < 2:
+        return []
+    times = {who: curve.y[np.searchsorted(curve.x, shared)] for who, curve in ranks.items()}
+    table = {host: np.median([times[who] for who in group], axis=0) for host, group in hosts.items()}
+    usual = (np.min if len(table) == 2 else np.median)(list(table.values()), axis=0)
+    usual = np.where(usual > 0, usual, np.inf)
+    found = []
+    for host, group in hosts.items():
+        middle = float(np.median(table[host] / usual))
+        if middle <= factor or min(float(np.median(times[who] / usual)) for who in group) <= factor:
+            continue
+        slow = table[host] / usual > factor
+        found.append(
+            Finding(
+                "straggler.host",
+                conditions["straggler_host"].severity,
+                f"All {len(group)} ranks of {host} take {middle:.2f} times as long as those of other hosts",
+                (
+                    f"more than {factor:g} times {'the other host' if len(table) == 2 else 'the usual'} in "
+                    f"{percent(float(slow.mean()))} of {len(shared):,} steps",
+                    *_slowest_phase(measured.rank_phases, group[0], [group[0], *(set(ranks) - set(group))]),
+                    *_find_oddities(measured, host),
+                ),
+                conditions["straggler_host"].advice,
+                subject=host,
+                step=int(shared[int(slow.argmax())]),
+                named_at=_when_named(slow, shared),
+                values={"ratio": middle, "share": float(slow.mean())},
+                about=tuple(who.title for who in group),
+            )
+        )
+    return found
+
+
+def _find_oddities(measured: Measurements, host: str) -> list[str]:
+    """What is different on a host: its CPUs, storage, memory, or the clocks of its GPUs."""
+    found = []
+    for name, words in HOST_SIGNS.items():
+        levels = {item.title: float(np.median(curve.y)) for item in measured.hosts if (curve := _known(item, name))}
+        own = levels.pop(host, None)
+        if own is not None and levels and own > (others := float(np.median(list(levels.values())))) + ODD_PERCENT:
+            found.append(f"{words} on {host}: {own:.0f} %, on the others {others:.0f} %")
+    clocks: dict[bool, list[float]] = {True: [], False: []}
+    for gpu in measured.gpus:
+        if curve := _known(gpu, "graphics_clock_mhz"):
+            clocks[gpu.host == host].append(float(np.median(curve.y)))
+    if all(clocks.values()):
+        own, others = (float(np.median(clocks[here])) for here in (True, False))
+        if own < (1 - ODD_CLOCK) * others:
+            found.append(f"GPU clocks on {host}: {own:,.0f} MHz, on the others {others:,.0f} MHz")
+    return found
+
+
+def _known(device: Device, name: str) -> Curve | None:
+    curve = device.curves[name].finite() if name in device.curves else None
+    return curve if curve is not None and len(curve.y) else None
 
 
 def _compare_ranks(

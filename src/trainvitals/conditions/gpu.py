@@ -354,11 +354,6 @@ ROWS: tuple[Condition, ...] = (
             wait="60s",
             clear="gpu[*].pcie_link_width >= gpu[*].pcie_link_width_max",
         ),
-        prometheus=PrometheusRule(
-            "<gpu.pcie_link_width> < <gpu.pcie_link_width_max> "
-            "and <gpu.utilization_percent> > ~gpu.utilization_percent:80",
-            GPU + " uses fewer PCIe lanes than it has",
-        ),
         findings=("gpu.link",),
         speaks_of_node=True,
     ),

@@ -585,6 +585,16 @@ ROWS: tuple[Condition, ...] = (
         speaks_of_node=True,
     ),
     Condition(
+        "straggler_host",
+        "rank",
+        "hosts slower than the others",
+        "warning",
+        "All ranks wait for those of this host. Compare its CPU governor, cooling, power, storage and network with the "
+        "others'; drain it if nothing helps.",
+        findings=("straggler.host",),
+        speaks_of_node=True,
+    ),
+    Condition(
         "data_bound",
         "rank",
         "waiting for data",
