@@ -130,7 +130,7 @@ def detect_narrow_link(measured: Measurements, conditions: Conditions) -> list[F
     found = []
     names = ("pcie_link_width", "pcie_link_width_max", "pcie_link_generation", "pcie_link_generation_max")
     for gpu, (width, most, generation, newest) in _need_loaded(measured, *names):
-        if width >= most and generation >= newest:
+        if (width >= most and generation >= newest) or min(width, most, generation, newest) <= 0:
             continue
         share = min(width / most, 1.0) * 2.0 ** min(generation - newest, 0.0)
         found.append(
@@ -174,7 +174,7 @@ def detect_low_clocks(measured: Measurements, conditions: Conditions) -> list[Fi
         most = loaded(gpu, "graphics_clock_max_mhz")
         peers = [clocks[other.title] for other in _alike(measured, gpu) if other.title in clocks]
         evidence, low = [], False
-        if len(most) and clock < (top := float(most[-1])) * limits["gpu_clock_percent"] / 100:
+        if len(most) and 0 < clock < (top := float(most[-1])) * limits["gpu_clock_percent"] / 100:
             evidence.append(f"{clock:,.0f} MHz under load, {percent(clock / top)} of its {top:,.0f} MHz")
             low = True
         if len(peers) >= FEWEST_PEERS and clock < (usual := float(np.median(peers))) * (

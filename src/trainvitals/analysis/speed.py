@@ -218,7 +218,7 @@ def detect_bound(bound: Bound, measured: Measurements, conditions: Conditions) -
     }
     if bound.with_data is not None and bound.with_data != (measured.training.get("data_time") is not None):
         return []
-    if found.share <= limits[bound.notable]:
+    if not found.share > limits[bound.notable]:  # nor of what is too large to be added up
         return []
     severity: Severity = "info"
     if bound.critical and found.share > limits[bound.critical]:
