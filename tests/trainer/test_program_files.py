@@ -24,6 +24,7 @@ from trainvitals.journal.folder import list_folders, read_run
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.identity import Participant
+from trainvitals.journal.media import list_rows as list_media
 from trainvitals.trackers.importing import RunSource
 from trainvitals.trackers.program_files.notes import TABLE, write_note
 from trainvitals.trackers.program_files.repeats import read_meaning
@@ -110,16 +111,18 @@ def test_the_setting_turns_it_off(tmp_path: Path) -> None:
 
 
 WITH_WANDB = """
-import math, torch, wandb
-run = wandb.init(project="p")
+import math, numpy, torch, wandb
+run = wandb.init(project="p", config={"width": 4, "token": "hunter22"}, tags=["tiny"])
 def log(step, values):
     run.log(values)
 LOOP
+run.log({"picture": wandb.Image(numpy.zeros((4, 4, 3), "uint8"))})
 run.finish()
 """
 WITH_MLFLOW = """
 import math, mlflow, torch
-mlflow.start_run()
+mlflow.start_run(tags={"size": "tiny"})
+mlflow.log_params({"width": 4, "token": "hunter22"})
 def log(step, values):
     mlflow.log_metrics(values, step=step)
 LOOP
@@ -160,6 +163,14 @@ def test_what_a_client_keeps_on_this_machine_is_in_the_run_once(
     assert len(found["loss"]) == 20 and "logged/loss" not in found, "it is the loss that is watched"
     others = {name: points for name, points in found.items() if name.endswith("/accuracy")}
     assert [value for points in others.values() for _, value in points] == ([9.0] if "mlflow" in script else [])
+    ((file, _),) = runs(tmp_path)
+    assert {name: str(value) for name, value in (file.config or {}).items() if name in ("width", "token")} == {
+        "width": "4",
+        "token": "[redacted]",
+    }
+    (folder,) = list_folders(tmp_path / "runs")
+    assert ("tiny" if "wandb" in script else "size=tiny") in file.tags
+    assert [row["name"] for row in list_media(folder)] == (["picture"] if "wandb" in script else [])
 
 
 LIVE = """

@@ -53,7 +53,13 @@ class ProgramFiles:
     def _start(self, now: float) -> None:
         self._next_start = now + RETRY_SECONDS
         settings = self._context.settings
-        given = {"shared": settings.shared, "rotate_size_mb": settings.rotate_size_mb}
+        given = {
+            "shared": settings.shared,
+            "rotate_size_mb": settings.rotate_size_mb,
+            "redact": settings.redact,
+            "media_file_mb": settings.media_file_mb,
+            "media_size_mb": settings.media_size_mb,
+        }
         try:
             self._child = subprocess.Popen(
                 [

@@ -21,6 +21,8 @@ ENDS: Mapping[str, str] = {"finished": "FINISHED", "failed": "FAILED", "crashed"
 """Theirs, by how a run of ours ended."""
 NOTES, NAME, COMMAND = "mlflow.note.content", "mlflow.runName", "mlflow.source.name"
 """Tags with which a run is described."""
+SYSTEM = "system/"
+"""What the names of MLflow's own measurements of the machine begin with."""
 
 
 def list_tags(tags: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from under_run import end_processes, run, runs
 from waiting import PATIENCE, wait_until
 
 from trainvitals.journal.stop_requests import request_stop
@@ -253,3 +254,48 @@ def test_a_run_that_is_asked_to_stop_is_killed_in_the_words_of_mlflow(local: Loc
     asked = {"authorization": f"Bearer {local.token}"}
     found = local.client.get("/api/2.0/mlflow/runs/get", params={"run_id": made["run_id"]}, headers=asked)
     assert found.json()["run"]["info"]["status"] == "KILLED"
+
+
+THEIR_SERVER = """
+import math, sys
+import mlflow
+
+mlflow.set_tracking_uri(sys.argv[1])
+with mlflow.start_run(tags={"stage": "try"}) as parent:
+    mlflow.log_params({"lr": 0.1, "token": "hunter22"})
+    for step in range(5):
+        mlflow.log_metric("loss", 1 / (step + 1), step=step)
+        mlflow.log_metrics({"odd": math.nan if step % 2 else math.inf, "system/cpu": 1.0}, step=step)
+    with mlflow.start_run(nested=True):
+        mlflow.log_metric("loss", 9.0, step=3)
+"""
+
+
+def test_a_program_that_names_a_server_has_its_numbers_there_and_in_the_run_of_the_command(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_runtime, place = tmp_path / "runtime", tmp_path / "program"
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(own_runtime))
+    place.mkdir()
+    try:
+        errors = run(place, THEIR_SERVER, server.address, MLFLOW_TRACKING_TOKEN=server.token, TRAINVITALS_AGENT="1")
+        # The command gives the agent only a moment.
+        wait_until(
+            lambda: any(row.get("loss") is None and "odd" not in row for _, rows in runs(place) for row in rows),
+            "all rows",
+        )
+    finally:
+        end_processes(own_runtime)
+    assert "its numbers are copied into this run" in errors
+    ((file, rows),) = runs(place)
+    names = {name for row in rows for name in row} - {"timestamp", "step", "rank"}
+    (nested,) = names - {"loss", "odd"}
+    assert nested.endswith("/loss") and [row[nested] for row in rows if nested in row] == [9.0]
+    assert [(row["step"], row["loss"]) for row in rows if "loss" in row] == [(s, 1 / (s + 1)) for s in range(5)]
+    assert [row["odd"] for row in rows if "odd" in row] == ["Infinity", "NaN", "Infinity", "NaN", "Infinity"]
+    assert file.config is not None and (file.config["lr"], file.config["token"]) == ("0.1", "[redacted]")
+    assert "stage=try" in file.tags
+    theirs = [sorted(reader.names()) for reader in server.runs()]
+    assert sorted(theirs) == [["loss"], ["loss", "odd", "system/cpu"]]
+    kept = b"".join(path.read_bytes() for path in (place / "runs").rglob("*") if path.is_file())
+    assert b"hunter22" not in kept

@@ -361,7 +361,11 @@ class ProgramWriter(RunWriter):
     """Rows of a client in the run of the program that it is part of, in files of that process. How far it was received
     is in the file `state` of the run."""
 
-    def __init__(self, program: CapturedProgram, settings: Settings, state: str = STATE_FILE) -> None:
+    def __init__(
+        self, program: CapturedProgram, settings: Settings, state: str = STATE_FILE, *, describes_late: bool = False
+    ) -> None:
+        """`describes_late` if what the client says may be read when the run has ended."""
+        self._describes_late = describes_late
         self._program = program
         self._state = program.folder / state
         run = run_folder.read_run(program.folder)
@@ -384,7 +388,7 @@ class ProgramWriter(RunWriter):
 
     def _add_to(self, run: RunFile) -> RunFile | None:
         mine = self.file
-        if run.is_over:
+        if run.is_over and not self._describes_late:
             return None
         described = run_folder.merge_description(run, self._written, mine)
         return replace(

@@ -16,7 +16,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -26,17 +26,22 @@ from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, registrations
 from trainvitals.journal.documents.run import TRAINING, Origin
-from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.encoding import number, parse_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import Participant
+from trainvitals.journal.media import Media, OverLimit
 from trainvitals.journal.segment_writer import Lines
+from trainvitals.journal.writer import MIB
 from trainvitals.settings import Settings, resolve
-from trainvitals.trackers.importing import ImportFailed, SourceRun
+from trainvitals.trackers.foreign import to_micros
+from trainvitals.trackers.importing import ImportFailed, Medium, SourceRun
 from trainvitals.trackers.intake.runs import CapturedProgram, ProgramWriter
+from trainvitals.trackers.mlflow_conventions import SYSTEM as MLFLOW_SYSTEM
 from trainvitals.trackers.mlflow_store import MlflowSource, open_store
-from trainvitals.trackers.program_files.notes import EVENT_FOLDER, MLFLOW, TABLE, WANDB, FileNote, read_notes
+from trainvitals.trackers.program_files.notes import EVENT_FOLDER, MLFLOW, SENT, TABLE, WANDB, FileNote, read_notes
 from trainvitals.trackers.program_files.repeats import Meaning, Repeats, read_meaning
-from trainvitals.trackers.run_writing import NO_TIME
+from trainvitals.trackers.program_files.sent import read_sent
+from trainvitals.trackers.run_writing import NO_TIME, About
 from trainvitals.trackers.tables import CsvTable, TableRun
 from trainvitals.trackers.tensorboard.reading import EventFile, is_event_file
 from trainvitals.trackers.wandb_files import SYSTEM, WandbRun
@@ -60,6 +65,9 @@ class FileRows(NamedTuple):
 
     position: Mapping[str, Any]
     lines: Lines
+    about: About | None = None
+    """What a client says of its run, where that is new."""
+    media: Sequence[Medium] = ()
 
 
 class ProgramFile(Protocol):
@@ -127,7 +135,29 @@ class WrittenRun:
                 own = {name: value for name, value in values.items() if not name.startswith(self._hardware)}
                 if own:
                     lines.add_row(micros, step, own)
-            yield FileRows(piece.position, lines)
+            yield FileRows(piece.position, lines, piece.about, piece.media)
+
+
+class SentRun:
+    """A run that a client keeps on a server, as it was sent there."""
+
+    steps_are_epochs = False
+    has_steps = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]:
+        for offset, rows in read_sent(self._path, int(position.get("offset", 0))):
+            lines, config, tags = Lines("training"), dict[str, Any](), tuple[str, ...]()
+            for row in rows:
+                values = {name: value for name, item in row.values.items() if (value := number(item)) is not None}
+                if values:
+                    lines.add_row(to_micros(row.time), row.step, values)
+                config.update(row.config)
+                tags = row.tags or tags
+            about = About(config=config or None, tags=tags or None) if config or tags else None
+            yield FileRows({"offset": offset}, lines, about)
 
 
 def _open_file(note: FileNote, path: Path) -> ProgramFile:
@@ -136,7 +166,9 @@ def _open_file(note: FileNote, path: Path) -> ProgramFile:
     if note.kind == WANDB:
         return WrittenRun(lambda: WandbRun(path), SYSTEM)
     if note.kind == MLFLOW:
-        return WrittenRun(lambda: MlflowSource(open_store(note.path)).find(note.run), "system/")
+        return WrittenRun(lambda: MlflowSource(open_store(note.path)).find(note.run), MLFLOW_SYSTEM)
+    if note.kind == SENT:
+        return SentRun(path)
     return WrittenEvents(path)
 
 
@@ -169,6 +201,13 @@ class FollowedRank:
             folder, ("training",), wanted=lambda file: file.participant == participant and file.pid != own
         )
         self._held: list[_Held] = []
+        self._media = Media(
+            folder,
+            file_bytes=int(settings.media_file_mb * MIB),
+            run_bytes=int(settings.media_size_mb * MIB),
+            skip_known=True,
+        )
+        self._is_media_refused = False
         self._newest = 0.0
         """The time of the newest row of the run itself."""
         self._run_id, self._rank, self._began = folder.name, rank, time.time()
@@ -199,7 +238,8 @@ class FollowedRank:
                 wanted[key] = None
                 if key not in self._files:
                     opened = _open_file(note, path)
-                    folder = path / note.run if note.kind == MLFLOW else path.parent
+                    # Each is a folder of its own, as far as names go.
+                    folder = path / note.run if note.kind == MLFLOW else path if note.kind == SENT else path.parent
                     self._files[key] = (opened, self._choose_prefix(type(opened), folder))
         for key in wanted:
             file, prefix = self._files[key]
@@ -253,7 +293,30 @@ class FollowedRank:
                 return f"{folder.relative_to(base).as_posix()}/"
         return f"{folder.name}/"
 
+    def _keep(self, medium: Medium, prefix: str) -> None:
+        try:
+            self._media.write(
+                medium.kind,
+                prefix + medium.name,
+                medium.data,
+                medium.suffix,
+                step=medium.step,
+                time=medium.time,
+                participant=Participant(rank=self._rank),
+                **medium.facts,
+            )
+        except (OverLimit, OSError) as error:
+            if not self._is_media_refused:
+                self._is_media_refused = True
+                self._writer.event("media_left_out", f"media of a tracker's client are not in this run: {error}")
+
     def _write(self, held: _Held) -> None:
+        about = held.rows.about
+        if about is not None and not held.prefix and self._rank == 0:
+            # The run of the command keeps its own name and project.
+            self._writer.describe(About(config=about.config, tags=about.tags, notes=about.notes))
+        for medium in held.rows.media:
+            self._keep(medium, held.prefix)
         for micros, step, values in held.rows.lines.rows():
             fresh = {
                 name: value
@@ -308,7 +371,7 @@ def _open_writer(folder: Path, rank: int, state: str, settings: Settings) -> Pro
     """Rows in files of the process that wrote first: one that goes on after a kill goes on with them."""
     known = Origin.parse(runtime.read_json(folder / state, own=True))
     pid = int(known.key) if known.key.isdecimal() else os.getpid()
-    writer = ProgramWriter(CapturedProgram(folder, rank, pid), settings, state)
+    writer = ProgramWriter(CapturedProgram(folder, rank, pid), settings, state, describes_late=True)
     writer.file = replace(writer.file, origin=replace(writer.origin, tool="program files", key=str(pid)))
     return writer
 

@@ -17,9 +17,9 @@ from trainvitals.journal.folder import open_within
 
 NOTES = ".program_files.jsonl"
 EVENTS, EVENT_FOLDER, TABLE = "events", "event_folder", "table"
-WANDB, MLFLOW = "wandb", "mlflow"
+WANDB, MLFLOW, SENT = "wandb", "mlflow", "sent"
 """What is noted: an event file; the folder in which a process makes one; a table with a row per step; a run in W&B's
-file; a run in MLflow's folder or database."""
+file; a run in MLflow's folder or database; what a client has sent to a server (`sent.py`)."""
 MOST_FILES = 1000
 """Of one run: a search over many settings may open a writer for each."""
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals.stderr import print_line
 from trainvitals.trackers.intake.keys import find_program_address, has_own_key, list_ours, make_program_path
+from trainvitals.trackers.program_files.notes import SENT
+from trainvitals.trackers.program_files.sent import SentFile, SentRow
 
 _OFF = "to turn this off: TRAINVITALS_CAPTURE_TRACKERS=0"
 
 MakeEnv = Callable[[str, str | None], dict[str, str]]
 
 _told: set[str] = set()
+_sent: dict[tuple[int, str, str], SentFile | None] = {}
+_sent_lock = threading.Lock()
 
 
 def is_wanted() -> bool:
@@ -106,15 +111,57 @@ def guard(work: Callable[..., None], *given: Any) -> None:
 
 
 def copy_from(client: str, path: str | None, run: str = "") -> None:
-    """The client has begun a run that is not ours: the agent copies its numbers from where the client keeps it, if that
-    is a file or folder of this machine."""
+    """The client has begun a run that is not ours: the agent copies what the client keeps of it on this machine, if
+    anything."""
     from trainvitals.settings import resolve
-    from trainvitals.trainer import ranks
     from trainvitals.trainer.autostart.program_files import note_file
 
     is_copied = path is not None and resolve().agent
     if path is not None and is_copied:
         note_file(client, path, run=run)
+    _tell(client, is_copied=is_copied)
+
+
+def copy_sent(client: str, run: str) -> None:
+    """The client has begun a run on a server that is not ours: the agent copies what it sends there."""
+    _tell(client, is_copied=_open_sent(client, run) is not None)
+
+
+def keep_sent(client: str, run: str, rows: Iterable[SentRow]) -> None:
+    """The client has sent this. Raises OSError."""
+    file = _open_sent(client, run)
+    if file is None:
+        return
+    for row in rows:
+        was_full = file.is_full
+        file.write(row)
+        if file.is_full and not was_full:
+            from trainvitals.trainer.autostart.trouble import note_trouble
+
+            note_trouble(f"what this program sends with {client} is too much to be copied: the rest is not in this run")
+
+
+def _open_sent(client: str, run: str) -> SentFile | None:
+    """Noted for the agent when it is made; None where there is no agent."""
+    from trainvitals.settings import resolve
+    from trainvitals.trainer.autostart.program_files import note_file
+
+    key = (os.getpid(), client, run)
+    with _sent_lock:
+        if key not in _sent:
+            folder = os.environ.get("TRAINVITALS_RUN_DIR")
+            file = None
+            settings = resolve()
+            if folder and settings.agent:
+                file = SentFile(Path(folder), f".{client}.{os.getpid()}.{len(_sent)}.jsonl", settings.redact)
+                note_file(SENT, str(file.path))
+            _sent[key] = file
+        return _sent[key]
+
+
+def _tell(client: str, *, is_copied: bool) -> None:
+    from trainvitals.trainer import ranks
+
     if client not in _told and ranks.find_rank(os.environ).rank == 0:
         here = "its numbers are copied into this run" if is_copied else "not into this run"
         print_line(f"what this program logs with {client} goes where {client} is set up to, and {here}; {_OFF}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainvitals.trackers.intake.keys import is_program_address, make_mlflow_env
-from trainvitals.trackers.mlflow_conventions import find_local_store
+from trainvitals.trackers.mlflow_conventions import SYSTEM, find_local_store, list_tags
+from trainvitals.trackers.program_files.sent import SentRow
 from trainvitals.trainer.autostart import capture
 
 CONFIGURED = (
@@ -35,6 +38,7 @@ def autostart() -> None:
     if made:
         _give_way(mlflow, made)
     _watch_runs(mlflow.MlflowClient)
+    _watch_sending()
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
@@ -72,6 +76,79 @@ def _watch_runs(client: Any) -> None:
 
 def _note_run(store: str, run: Any) -> None:
     """A run has begun, here or elsewhere."""
-    if not is_program_address(store):
-        path = find_local_store(store)
-        capture.copy_from("mlflow", str(path) if path is not None and path.exists() else None, run.info.run_id)
+    if is_program_address(store):
+        return
+    path = find_local_store(store)
+    if path is None:
+        tags = {str(key): str(value) for key, value in run.data.tags.items()}
+        capture.copy_sent("mlflow", run.info.run_id)
+        _keep(run.info.run_id, tags=tags)
+    else:
+        capture.copy_from("mlflow", str(path) if path.exists() else None, run.info.run_id)
+
+
+# -- what goes to a server of theirs
+
+
+def _watch_sending() -> None:
+    """Keep what the client has sent: every way to log ends in these methods, those of other threads too."""
+    from mlflow.store.tracking.rest_store import RestStore
+
+    for name, keep in (
+        ("log_metric", lambda run, metric: _keep(run, [metric])),
+        ("log_param", lambda run, param: _keep(run, params=[param])),
+        ("set_tag", lambda run, tag: _keep(run, tags={tag.key: tag.value})),
+        ("log_batch", _keep_batch),
+    ):
+        original = getattr(RestStore, name, None)
+        if original is not None:
+            setattr(RestStore, name, _keeping(original, keep))
+
+
+def _keeping(original: Any, keep: Callable[..., None]) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def send(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)  # what it refuses is not kept
+
+        def work() -> None:
+            store, run, *given = signature.bind(*args, **kwargs).arguments.values()
+            if not is_program_address(store.get_host_creds().host):
+                keep(str(run), *given)
+
+        capture.guard(work)
+        return answer
+
+    return send
+
+
+def _keep_batch(run: str, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Sequence[Any] = ()) -> None:
+    _keep(run, metrics, params, {tag.key: tag.value for tag in tags})
+
+
+_tags: dict[str, dict[str, str]] = {}
+"""By run, those that were set by this process."""
+
+
+def _keep(
+    run: str, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Mapping[str, str] | None = None
+) -> None:
+    rows: dict[tuple[int, int], dict[str, float]] = {}
+    written = []
+    for metric in metrics:
+        if metric.key.startswith(SYSTEM):
+            continue  # the agent measures hardware itself
+        row = rows.setdefault((metric.timestamp, metric.step), {})
+        if metric.key in row:  # twice in a millisecond
+            written.append(SentRow(metric.timestamp / 1000, metric.step, dict(row)))
+            row.clear()
+        row[metric.key] = float(metric.value)
+    written += [SentRow(moment / 1000, step, row) for (moment, step), row in rows.items()]
+    known = _tags.setdefault(run, {})
+    known.update(tags or {})
+    own = list_tags(known)
+    if params or (tags and own):
+        config = {param.key: param.value for param in params}
+        written.append(SentRow(time.time(), config=config, tags=own))
+    capture.keep_sent("mlflow", run, written)
