@@ -209,6 +209,9 @@ PANDAS = """
     count = int(pandas.read_csv({target!r}).notna().to_numpy().sum())
 """
 MLFLOW_CLIENT = """
+    import os
+
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient({target!r} if "mlruns" in {target!r} else "sqlite:///" + {target!r})

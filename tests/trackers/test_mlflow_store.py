@@ -23,14 +23,15 @@ from waiting import free_port, wait_until
 
 from trainvitals import settings
 from trainvitals.journal.encoding import format_time
-from trainvitals.trackers import mlflow_store
+from trainvitals.journal.media import list_rows
+from trainvitals.trackers import mlflow_media, mlflow_store
 from trainvitals.trackers.importing import Import, Imported, ImportFailed
 from trainvitals.trackers.point_rows import PointRows, Points
 from trainvitals.trackers.registry import REGISTRY
 from trainvitals.trackers.run_writing import TrackedRuns
 
 SCRIPT = """
-import math, os, sys, mlflow
+import math, os, sys, mlflow, numpy
 
 mlflow.set_tracking_uri(sys.argv[1])
 mlflow.set_experiment("an experiment")
@@ -42,6 +43,11 @@ with mlflow.start_run(run_name="base", tags={"team": "x"}, description="a note")
         mlflow.log_metric("odd", value, step=step, timestamp=1763380000123 + step)
     mlflow.log_metric("odd", 2.5, step=0, timestamp=1763380000200)
     mlflow.log_metrics({"a": 1.0, "b": 2.0}, step=9)
+    image = numpy.full((4, 4, 3), 200, "uint8")
+    mlflow.log_image(image, key="val/mask", step=3)
+    mlflow.log_image(image, "plots/plain.png")
+    mlflow.log_table({"word": ["a", "b"], "count": [1, 2]}, "words.json")
+    mlflow.log_text("hello", "note.txt")
 try:
     with mlflow.start_run(run_name="bad"):
         mlflow.log_metric("loss", 3.0, step=1)
@@ -70,16 +76,18 @@ ENVIRON = {
 }
 
 
-def _run(script: str, address: str) -> None:
-    subprocess.run([sys.executable, "-c", script, address], check=True, env=ENVIRON, capture_output=True)
+def _run(script: str, address: str, folder: Path) -> None:
+    """Artifacts of a database are in a folder where the program was started."""
+    subprocess.run([sys.executable, "-c", script, address], check=True, env=ENVIRON, capture_output=True, cwd=folder)
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same runs in `mlruns/` and in `mlflow.db`."""
     folder = tmp_path_factory.mktemp("mlflow")
-    _run(SCRIPT, str(folder / "mlruns"))
-    _run(SCRIPT, f"sqlite:///{folder / 'mlflow.db'}")
+    (folder / "started").mkdir()
+    _run(SCRIPT, str(folder / "mlruns"), folder / "started")
+    _run(SCRIPT, f"sqlite:///{folder / 'mlflow.db'}", folder / "started")
     return folder
 
 
@@ -102,7 +110,18 @@ def _expect_runs(found: list[Imported]) -> None:
 @pytest.mark.parametrize("form", ["mlruns", "mlflow.db", "sqlite:///", "."])
 def test_runs_of_the_real_client_are_imported_value_by_value(stores: Path, tmp_path: Path, form: str) -> None:
     target = {"sqlite:///": f"sqlite:///{stores / 'mlflow.db'}", ".": str(stores)}.get(form, str(stores / form))
-    _expect_runs(take("mlflow", target, tmp_path))
+    found = take("mlflow", target, tmp_path)
+    _expect_runs(found)
+    (base,) = [item for item in found if item.run.file.name == "base"]
+    media = {row["name"]: row for row in list_rows(base.run.folder)}
+    assert {name: (row["kind"], row.get("step")) for name, row in media.items()} == {
+        "val/mask": ("image", 3),
+        "plots/plain.png": ("image", None),
+        "words.json": ("table", None),
+    }
+    table = json.loads((base.run.folder / "media" / media["words.json"]["file"]).read_text())
+    assert table == {"columns": ["word", "count"], "data": [["a", 1], ["b", 2]]}
+    assert base.left_out == {mlflow_media.LEFT_OUT: 1}
     assert [(item.rows, item.is_new) for item in take("mlflow", target, tmp_path)] == [(0, False)] * 3
 
 
@@ -114,7 +133,7 @@ def test_a_run_that_went_on_gets_only_what_is_new(stores: Path, tmp_path: Path, 
     else:
         shutil.copy(stores / form, tmp_path / form)
     take("mlflow", address, tmp_path / "runs")
-    _run(MORE, address)
+    _run(MORE, address, tmp_path)
     found = {item.run.file.name: item for item in take("mlflow", address, tmp_path / "runs")}
     assert {name: item.rows for name, item in found.items()} == {"base": 0, "bad": 0, "open": 1}
     reader = reader_of(found["open"])
@@ -311,3 +330,25 @@ def test_points_of_one_time_and_step_are_one_row_unless_a_metric_is_there_twice(
         (5000, 2, {"a": math.inf}),
     ]
     assert (rows.count, rows.damaged) == (6, 3)
+
+
+@pytest.mark.promise("an MLflow database names a folder outside its own as its artifacts", "nothing in it is read")
+def test_only_artifacts_below_the_store_are_read(tmp_path: Path) -> None:
+    (tmp_path / "store/runs").mkdir(parents=True)
+    (tmp_path / "store/out").symlink_to(tmp_path)
+    within = tmp_path / "store"
+    assert mlflow_media.find_folder(f"file://{within}/runs", within) == within / "runs"
+    for address in (
+        str(tmp_path),
+        f"file://{within}/../",
+        f"{within}/out",
+        "s3://bucket/a",
+        "mlflow-artifacts:/1",
+        None,
+    ):
+        assert mlflow_media.find_folder(address, within) is None, address
+    (within / "runs/secret.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "secret.png").write_bytes(b"\x89PNG secret")
+    (within / "runs/fake.png").write_bytes(b"no picture")
+    (piece,) = mlflow_media.LocalArtifacts().read(within / "runs", {}, {})
+    assert (piece.media, piece.left_out) == ([], {mlflow_media.LEFT_OUT: 2})

@@ -27,6 +27,7 @@ from trainvitals.plain_json import parse_json
 from trainvitals.trackers.foreign import LATEST, open_database, read_yaml
 from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, find_local_store, list_tags
+from trainvitals.trackers.mlflow_media import LocalArtifacts, find_folder
 from trainvitals.trackers.point_rows import PointRows, Points
 from trainvitals.trackers.run_writing import About
 
@@ -58,6 +59,8 @@ class MlflowRunInfo:
     ended: object = None
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    artifacts: Path | None = None
+    """Where they are, if that is a folder of this store."""
 
     def about(self) -> About:
         return About(
@@ -152,6 +155,7 @@ class MlflowRun:
         self._store = store
         self._experiment = experiment
         self._info: MlflowRunInfo | None = None
+        self._artifacts = LocalArtifacts()
 
     @property
     def title(self) -> str:
@@ -178,6 +182,8 @@ class MlflowRun:
                 rows = PointRows()
         if rows.count or rows.damaged:
             yield _make_piece(rows, moving)
+        if self._info is not None and self._info.artifacts is not None:
+            yield from self._artifacts.read(self._info.artifacts, self._info.tags, moving)
 
 
 def _digest(about: About) -> str:
@@ -232,6 +238,7 @@ class FileStore:
             ended=meta.get("end_time"),
             params=_read_texts(folder / "params"),
             tags=_read_texts(folder / "tags"),
+            artifacts=folder / "artifacts",
         )
 
     def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
@@ -315,8 +322,8 @@ class DatabaseStore:
             yield str(run_id), str(experiment)
 
     def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
-        query = "SELECT name, status, start_time, end_time FROM runs WHERE run_uuid = ?"
-        for name, status, started, ended in self._ask(query, run_id):
+        query = "SELECT name, status, start_time, end_time, artifact_uri FROM runs WHERE run_uuid = ?"
+        for name, status, started, ended, artifacts in self._ask(query, run_id):
             params, tags = (
                 {
                     str(key): str(value)
@@ -324,7 +331,8 @@ class DatabaseStore:
                 }
                 for table in ("params", "tags")
             )
-            return MlflowRunInfo(run_id, experiment, name or "", status, started, ended, params, tags)
+            folder = find_folder(artifacts, Path(self.place).parent)
+            return MlflowRunInfo(run_id, experiment, name or "", status, started, ended, params, tags, folder)
         raise ImportFailed(f"run {run_id} was removed")
 
     def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
