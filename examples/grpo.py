@@ -72,6 +72,7 @@ def main() -> None:
             learning_rate=1e-3,
             beta=0.02,
             logging_steps=1,
+            log_completions=True,
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,

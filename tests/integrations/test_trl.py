@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import runpy
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -25,7 +29,10 @@ from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
 from trainvitals.analysis.diagnosis import diagnose
 from trainvitals.conditions import Conditions
+from trainvitals.integrations import samples
 from trainvitals.integrations.trl_phases import TrainerPhases
+from trainvitals.integrations.trl_samples import TrainerSamples
+from trainvitals.journal.media import list_rows
 from trainvitals.journal.reader import RunReader
 from trainvitals.trainer.run import Run
 from trainvitals.views.data.diagnosis import read_measurements
@@ -108,6 +115,43 @@ def test_a_healthy_grpo_run_has_no_alert_and_no_finding(train: Callable[..., Run
     of_rl = {finding.rule for finding in found.findings if finding.rule.startswith(of_steps)}
     assert of_rl <= {"rl.generation_bound"}
     assert {"entropy collapse", "KL blow-up", "groups without a signal", "truncated responses"} <= set(found.fine)
+    tables = [row for row in list_rows(reader.folder) if row["name"] == samples.TRAINING]
+    assert [row["step"] for row in tables] == list(range(1, 61))
+    for row in (tables[0], tables[-1]):
+        table = json.loads((reader.folder / "media" / row["file"]).read_bytes())
+        kept = pd.read_parquet(f"out/completions/completions_{row['step']:05d}.parquet")
+        assert table["columns"] == ["prompt", "completion", "share_of_a", "advantage"]
+        assert table["data"] == [list(item) for item in kept[table["columns"]].itertuples(index=False)]
+
+
+def test_of_completions_the_newest_are_kept_and_messages_are_texts() -> None:
+    class Kept:
+        tables: ClassVar[list[tuple[str, int, Any]]] = []
+
+        def log_table(self, name: str, data: Any, *, step: int, columns: Sequence[str]) -> None:
+            self.tables.append((name, step, data))
+
+    state = SimpleNamespace(global_step=0)
+    picture = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is it"}]}]
+    logs = {"prompt": [picture], "completion": ["a cat"], "rewards": {"exact": [1.0]}, "advantages": [0.5]}
+    trainer = SimpleNamespace(
+        state=state,
+        log_completions=True,
+        accelerator=SimpleNamespace(is_main_process=True),
+        model=SimpleNamespace(training=True),
+        _logs=logs,
+    )
+    watching = TrainerSamples(cast(Any, Kept()), state)
+    try:
+        for state.global_step in range(1, 301):
+            watching.take(trainer)
+        trainer.log_completions = False
+        watching.take(trainer)
+    finally:
+        watching.close()
+    steps = [step for _, step, _ in Kept.tables]
+    assert steps == [*range(1, 200), *range(201, 301, 2)]
+    assert Kept.tables[0] == (samples.TRAINING, 1, [["user: <image> what is it", "a cat", 1.0, 0.5]])
 
 
 def test_the_time_of_a_step_is_told_by_what_it_went_into(

@@ -1,5 +1,6 @@
-"""Responses of a validation, with the scores they got: a table of the run, beside its other media.
-Tested in tests/integrations/test_verl.py and tests/integrations/test_nemo_rl.py."""
+"""Responses with the scores they got: a table of the run, beside its other media, which the RL page shows
+(`SAMPLES` in web/src/logic/media.ts).
+Tested in tests/integrations/test_verl.py, test_nemo_rl.py and test_trl.py."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from trainvitals.trainer.jsonable import MAX_TEXT
 from trainvitals.trainer.run import Run
 
 NAME = "val/generations"
+TRAINING = "train/completions"
 COLUMNS = ("input", "output", "score")
 MOST_CHARACTERS = 3_000_000
 """Of the samples of one validation. A file of media has room for them in any language."""
 LONGEST_SECRET = 4_000
 
 
-def log_samples(run: Run, samples: Sequence[Sequence[Any]], step: int) -> None:
+def log_samples(
+    run: Run, samples: Sequence[Sequence[Any]], step: int, *, name: str = NAME, columns: Sequence[str] = COLUMNS
+) -> None:
     """Prompt, response and score of each."""
-    run.log_table(NAME, _fit(samples), step=step, columns=COLUMNS)
+    run.log_table(name, _fit(samples), step=step, columns=columns)
 
 
 def _fit(samples: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from trainvitals.integrations.attachment import Attachment, guarded
 from trainvitals.integrations.trl_phases import TrainerPhases
+from trainvitals.integrations.trl_samples import TrainerSamples
 from trainvitals.journal.documents.registration import PhaseNote
 
 STATE_KEY = "trainvitals"
@@ -33,6 +34,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self.state: Any = None
         self._best: float | None = None
         self._phases: TrainerPhases | None = None
+        self._samples: TrainerSamples | None = None
         """Of a training; only TRL's for reinforcement learning has any."""
         _given.add(self)
 
@@ -58,6 +60,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             run.event("resume", f"from step {state.global_step}", resumed_step=state.global_step)
         self._note_reporting(args)
         self._phases = TrainerPhases(self._note_phase)
+        self._samples = TrainerSamples(run, state)
         self.attachment.watch(model, optimizer)
 
     @guarded
@@ -91,6 +94,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self.attachment.end_training()
         if self._phases is not None:
             self._phases.close()
+        if self._samples is not None:
+            self._samples.close()
         if self.attachment.run is not None:
             self.attachment.run.event("train_end", f"training finished after {state.global_step} steps")
 

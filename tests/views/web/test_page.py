@@ -21,7 +21,9 @@ from waiting import PATIENCE, free_port, wait_until
 import trainvitals
 from trainvitals import settings
 from trainvitals.conditions import Conditions
+from trainvitals.integrations import samples
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.media import Media
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.stop_requests import find_request
 from trainvitals.views.data import dashboard, run_details, wire
@@ -462,6 +464,11 @@ def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
     for rank in (0, 1):  # processes have times and no steps
         measured = [{"role": "rollout", "rank": rank, "gpu_waiting_percent": 40.0 + rank}] * 50
         made_runs.write(folder, measured, "process_metrics_20260101_000000")
+    media = Media(folder)
+    for step, answer in ((1, "a first guess"), (40, "a good answer")):
+        table = {"columns": samples.COLUMNS, "data": [["a question", answer, step / 40]]}
+        media.write("table", samples.NAME, json.dumps(table).encode(), "json", step=step)
+        media.write("table", "other rows", json.dumps({**table, "data": [["elsewhere", "", 0]]}).encode(), "json")
     server, report = serve(tmp_path), tmp_path / "report.html"
     report.write_bytes(draw_report([("grpo", RunReader(folder))], "html", settings.resolve({})))
     for tab, place in ((open_tab(), server.base), (open_tab(width=390, theme="light"), f"file://{report}")):
@@ -472,6 +479,12 @@ def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
         tab.wait("document.body.innerText.includes('critic/score/mean')")
         tab.page.get_by_text("Waiting GPUs by role").scroll_into_view_if_needed()
         tab.wait("document.body.innerText.includes('all 2 rollout ranks')")
+        tab.page.get_by_role("heading", name="Responses").scroll_into_view_if_needed()
+        tab.wait("document.body.innerText.includes('a good answer')")
+        tab.page.get_by_label(f"step of {samples.NAME}").focus()
+        tab.page.keyboard.press("Home")
+        tab.wait("document.body.innerText.includes('a first guess')")
+        assert "elsewhere" not in tab.page.inner_text("main")
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     tab = open_tab()
     tab.page.goto(link(server, other))

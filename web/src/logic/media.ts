@@ -3,6 +3,9 @@ import type { MediaGroup, MediaItem } from "../data/types.ts";
 
 export const KINDS = ["image", "table", "text", "histogram"] as const;
 
+// Tables of responses with their scores, as `trainvitals.integrations.samples` names them.
+export const SAMPLES = ["val/generations", "train/completions"];
+
 // The steps of a group, ascending; what was logged without one comes first, as null.
 export function stepsOf(items: MediaItem[]): (number | null)[] {
   return [...new Set(items.map((item) => item.step))].sort((a, b) => (a ?? -Infinity) - (b ?? -Infinity));

@@ -26,15 +26,7 @@ export function Media() {
   const text = first(route, "q") ?? "";
   const kind = first(route, "kind") ?? "";
   const wanted = number(route, "step");
-  const [answer, setAnswer] = useState<MediaAnswer | null>(null);
-  const [error, setError] = useState<Error | null>(null);
-  useEffect(() => {
-    let current = true;
-    source.value!.media(known.key).then((found) => current && (setAnswer(found), setError(null)), (problem) => current && setError(problem));
-    return () => {
-      current = false;
-    };
-  }, [known]);
+  const [answer, error] = useMedia(known);
   if (!answer) return error ? <Problem error={error} /> : <Loading />;
   if (!answer.groups.length) {
     return (
@@ -69,6 +61,20 @@ export function Media() {
   );
 }
 
+// What is there by now, asked for again when the run has changed.
+export function useMedia(known: { key: string }): [MediaAnswer | null, Error | null] {
+  const [answer, setAnswer] = useState<MediaAnswer | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  useEffect(() => {
+    let current = true;
+    source.value!.media(known.key).then((found) => current && (setAnswer(found), setError(null)), (problem) => current && setError(problem));
+    return () => {
+      current = false;
+    };
+  }, [known]);
+  return [answer, error];
+}
+
 function Kind({ title, groups, runKey, wanted, state }: { title: string; groups: MediaGroup[]; runKey: string; wanted: number | undefined; state: unknown }) {
   const [limit, setLimit] = useState(SHOWN);
   return (
@@ -81,7 +87,7 @@ function Kind({ title, groups, runKey, wanted, state }: { title: string; groups:
   );
 }
 
-function Card({ group, runKey, wanted, state }: { group: MediaGroup; runKey: string; wanted: number | undefined; state: unknown }) {
+export function Card({ group, runKey, wanted, state }: { group: MediaGroup; runKey: string; wanted: number | undefined; state: unknown }) {
   const box = useRef<HTMLElement>(null);
   const [place, near] = useNear<HTMLDivElement>();
   const [full, toggleFull] = useFullScreen(box);

@@ -1,11 +1,13 @@
 // How a policy learns from its own responses, and where the time of a step goes.
 import { panels, run, setQuery, usePageRoute } from "../data/page.ts";
 import { formatClock, formatPercent, formatValue, toNumber } from "../logic/format.ts";
+import { SAMPLES } from "../logic/media.ts";
 import { first } from "../logic/route.ts";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart, spelling } from "../ui/panel.tsx";
 import { Choice, Empty, Fact, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { FindingList, useDiagnosis } from "./findings.tsx";
+import { Card, useMedia } from "./media.tsx";
 
 // Runs without these metrics have no such page.
 export function hasRl(): boolean {
@@ -41,7 +43,23 @@ export function Rl() {
         {shown.map((panel, at) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={smoothing} marks={marks} height={210} atTop={at < 4} />)}
         {waiting && <PanelChart panel={{ ...waiting, title: "Waiting GPUs by role" }} axis={axis === "step" ? "relative" : axis} height={210} spread="band" />}
       </div>
+      <Samples />
     </>
+  );
+}
+
+// Responses with their scores, where the framework hands them over.
+function Samples() {
+  const known = run.value!;
+  const [answer] = useMedia(known);
+  const groups = answer?.groups.filter((group) => group.kind === "table" && SAMPLES.includes(group.name)) ?? [];
+  if (!groups.length) return null;
+  return (
+    <Section title="Responses">
+      <div class="media-grid wide">
+        {groups.map((group) => <Card key={group.name} group={group} runKey={known.key} wanted={undefined} state={known} />)}
+      </div>
+    </Section>
   );
 }
 
