@@ -82,6 +82,29 @@ def test_a_second_run_of_the_client_is_a_run_beside_it(tmp_path: Path) -> None:
     assert second.below == first.id and second.status == "finished"
 
 
+SEARCH = """
+import mlflow
+mlflow.set_experiment("search")
+for width in (1, 2, 3):
+    with mlflow.start_run(run_name=f"width {width}"):
+        mlflow.log_param("width", width)
+        mlflow.log_metric("loss", 1 / width, step=0)
+found = mlflow.search_runs(order_by=["metrics.loss ASC"])
+assert list(found["params.width"]) == ["3", "2", "1"], found
+assert list(found["metrics.loss"]) == [1 / 3, 1 / 2, 1.0] and set(found["status"]) == {"FINISHED"}, found
+assert mlflow.search_runs(filter_string="params.width = '1'").iloc[0]["tags.mlflow.runName"] == "width 1"
+"""
+
+
+def test_a_program_finds_its_runs_that_have_ended(tmp_path: Path) -> None:
+    run(tmp_path, SEARCH)
+    assert [(file.name, [row["loss"] for row in rows]) for file, rows in runs(tmp_path)] == [
+        ("width 1", [1.0]),
+        ("width 2", [1 / 2]),
+        ("width 3", [1 / 3]),
+    ]
+
+
 UNTIL_RELEASED = """
 import math, os, time, CLIENT
 BEGIN

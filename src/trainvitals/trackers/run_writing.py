@@ -87,6 +87,10 @@ class TrackedRuns:
         folder = self._folders.get(origin.identity)
         return folder if folder is not None and run_folder.is_run(folder) else None
 
+    def list_from(self, place: str) -> list[tuple[str, str, Path]]:
+        """(tool, key, folder) of every run that comes from a place."""
+        return [(tool, key, folder) for (tool, from_place, key), folder in self._folders.items() if from_place == place]
+
     def open(self, origin: Origin, about: About) -> RunWriter:
         """Begin the run, or go on with it. Raises JournalError."""
         folder = self.find(origin)

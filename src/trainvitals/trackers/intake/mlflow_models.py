@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainvitals.journal import folder as run_folder
 from trainvitals.trackers.intake.mlflow_artifacts import list_folder
 from trainvitals.trackers.intake.mlflow_documents import (
     DEFAULT_ID,
@@ -156,8 +155,8 @@ class MlflowModels:
             run = live.get(folder)
             if run is not None:
                 key, position = run.key, run.position
-            elif (file := run_folder.find_run(folder)) is not None and file.origin and file.origin.tool == TOOL:
-                key, position = file.origin.key, dict(file.origin.position)
+            elif (known := self._runs.read(folder)) is not None and known[1].tool == TOOL:
+                key, position = known[1].key, dict(known[1].position)
             else:
                 continue
             for identity, model in list((position.get("models") or {}).items()):

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import dump_json, number, parse_time, spell
 from trainvitals.plain_json import parse_json
 from trainvitals.redaction import redact, redact_text
@@ -264,9 +263,9 @@ class MlflowRuns:
             if run is not None and run.writer.origin.tool == TOOL:
                 with run.lock:
                     made = self._describe(run)
-            elif (file := run_folder.find_run(folder)) is not None and file.origin and file.origin.tool == TOOL:
-                position = file.origin.position
-                made = describe_run(file.origin.key, file, position, position.get("metrics") or {})
+            elif (known := self._runs.read(folder)) is not None and known[1].tool == TOOL:
+                file, origin = known
+                made = describe_run(origin.key, file, origin.position, origin.position.get("metrics") or {})
             else:
                 continue
             if made["info"]["experiment_id"] in experiments and made["info"]["lifecycle_stage"] in shown:

@@ -244,10 +244,19 @@ class IntakeRuns:
 
     def list_folders(self) -> list[Path]:
         """Every run that a client may read back."""
-        if self._program is not None:
-            with self._lock:
-                return [run.folder for run in self._open.values()]
-        return run_folder.list_folders(self.root)
+        if self._program is None:
+            return run_folder.list_folders(self.root)
+        with self._lock:
+            others = [folder for _, _, folder in self._find_tracked().list_from(self._program.folder.name)]
+            return list(dict.fromkeys([self._program.folder, *others]))
+
+    def read(self, folder: Path) -> tuple[RunFile, Origin] | None:
+        """What is known of a run that may have ended; None if it is not one of a client."""
+        file = run_folder.find_run(folder)
+        origin = file.origin if file is not None else None
+        if self._program is not None and folder == self._program.folder:
+            origin = Origin.parse(runtime.read_json(folder / STATE_FILE, own=True))
+        return (file, origin) if file is not None and origin is not None else None
 
     def find_folder(self, tool: str, key: str) -> Path | None:
         """Of the run that has this key, for somebody who reads: that is no sign of life of its client."""
@@ -263,11 +272,10 @@ class IntakeRuns:
         """(key, folder) of every run of a tracker that a client may read back."""
         with self._lock:
             found = {key: run.folder for (owner, key), run in self._open.items() if owner == tool}
-        if self._program is None:
-            for folder in run_folder.list_folders(self.root):
-                file = run_folder.find_run(folder)
-                if file is not None and file.origin is not None and file.origin.tool == tool and not file.origin.place:
-                    found.setdefault(file.origin.key, folder)
+        for folder in self.list_folders():
+            known = self.read(folder)
+            if known is not None and known[1].tool == tool and (self._program is not None or not known[1].place):
+                found.setdefault(known[1].key, folder)
         return list(found.items())
 
     def list_open(self) -> list[IntakeRun]:
