@@ -227,6 +227,27 @@ def test_a_jump_that_is_learned_again_is_no_divergence_though_the_new_task_is_ha
     assert [found for found in rises(curve(values, every)) if found.until is None] == []
 
 
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_jump_that_is_learned_again_at_once_is_never_named(every: int) -> None:
+    step = np.arange(3500)
+    values = 1 + 0.75 * np.exp(-(step % 700) / 70)
+    values *= 1 + np.random.default_rng(4).normal(0, 0.03, 3500)
+    assert rises(curve(values, every)) == []
+
+
+@pytest.mark.parametrize(("rise", "steps"), [(0.12, 500), (0.2, 1000), (0.3, 2000), (0.6, 4000)])
+def test_a_slow_rise_is_named_within_200_steps_of_what_counts(rise: float, steps: int) -> None:
+    """What counts is a tenth above the best."""
+    step = np.arange(1500 + steps + 500)
+    for seed in range(4):
+        values = 2 + 3 * (1 + np.minimum(step, 1500) / 20) ** -0.5
+        values *= 1 + rise * np.clip((step - 1500) / steps, 0, 1)
+        values *= np.exp(np.random.default_rng(seed).normal(0, 0.03, len(step)))
+        (found,) = rises(curve(values))
+        assert found.until is None and abs(found.since - 1500) <= 0.05 / rise * steps
+        assert found.named_at <= 1500 + 0.1 / rise * steps + 200, seed
+
+
 def test_a_rise_of_a_fifth_is_named_within_200_steps() -> None:
     random = np.random.default_rng(5)
     values = 2 + 3 * (1 + np.arange(3000) / 20) ** -0.5

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
 from typing import Generic, NamedTuple, TypeVar
 
 DEVIATION = 1.4826
@@ -423,6 +423,15 @@ RISE_STRADDLING = 0.05
 RISE_RECENT = {1: 4, 5: 3}
 """Blocks of each scale, and windows within which the larger half of a rise took place. A value that is high for longer
 is so as a rule, such as that of a generator whose discriminator has learnt."""
+RISE_PARTS = 4
+"""Parts of a slow rise, each of which is higher than the one before ..."""
+RISE_PART = 0.05
+"""... by this share of the rise, and by the noise."""
+RISE_DOUBT = 2
+"""Times as long it is high without a clear slow rise before that is usual."""
+RISE_LEARNED = 0.5
+"""Times the steps of such a rise for which it fell before: a value that soon rises for longer has learnt little that it
+could lose, such as that of a generator whose discriminator learns."""
 RISE_FROM_START = 0.6
 """Share of the steps so far: a value that never fell and rises since then has not learnt anything that it could lose,
 such as that of a generator whose discriminator learns."""
@@ -582,32 +591,59 @@ class _Rises(_Scale):
             and middle > max(other.middle for other in self._latest(2 * apart)) - noise - RISE_BACK * limit
             # The loss of a policy gradient has no floor and no trend.
             and self._straddling < RISE_STRADDLING * self._count
+            and not self._falls(apart, RISE_BACK / 2 * limit)
         )
         self._held = self._held + 1 if high else 0
         if self._held < RISE_HELD:
             return
         base = min(self._best, start) if exploded else self._best
         rise = middle - base
-        if not exploded and all(other.middle > base + rise / 2 for other in self._latest(self._recent * apart)):
+        is_old = all(other.middle > base + rise / 2 for other in self._latest(self._recent * apart))
+        if is_old and not exploded and not self._keeps_rising(base, rise, noise, apart):
+            if self._held < RISE_DOUBT * RISE_HELD:
+                return
             self._best = min(other.middle for other in self._latest(self._recent * apart))
             self._held, self._peak = 0, 0.0
             if rise > self._usual_peak:
                 self._usual_peak, self._usual_best = rise, self._best
             return
-        # Dated by what it was lately, if it had been up a little for long.
-        lately = max(base, min(other.middle for other in self._latest(2 * self._recent * apart)))
+        # Dated by what it was lately, if it had been up a little for long and then jumped.
+        lately = base if is_old else max(base, min(other.middle for other in self._latest(2 * self._recent * apart)))
         edge = base + rise / 5 if exploded else lately + (middle - lately) / 5
         low = next((other for other in reversed(self._windows) if other.middle <= edge), None)
         since = low.centre if low is not None else self._windows[0].centre if not exploded else 0.0
+        if is_old and not exploded:
+            since -= (window.centre - since) / 4  # a slow rise took as long for the first fifth of it
         learned = max((other.centre for other in self._windows if other.middle <= base + rise / 5), default=self._first)
         early = learned - self._first < RISE_FROM_START * (last - self._first) and start - base < rise / 2
-        if early and not exploded:
+        # What a long look is needed for rose slowly.
+        soon = (is_old or self._wanted > 1) and learned - self._first < RISE_LEARNED * (last - learned)
+        if (early or soon) and not exploded:
             return
         self.found.append(Episode(int(since), int(last), None, base, middle, rise / noise))
         self._lasting, self._high = base + limit / 2, middle
 
     def _latest(self, count: int) -> list[_Window]:
         return list(self._windows)[-count:]
+
+    def _falls(self, apart: int, least: float) -> bool:
+        """Whether the second half of what is looked at is lower than the first."""
+        values = list(chain.from_iterable(values for _, values in list(self._pieces)[-apart:]))
+        half = len(values) // 2
+        older, newer = sorted(values[:half]), sorted(values[-half:])
+        spread = _scale([*(value - _middle(older) for value in older), *(value - _middle(newer) for value in newer)])
+        return _middle(older) - _middle(newer) > max(least, 2 * 1.25 * spread * math.sqrt(2 / half))
+
+    def _keeps_rising(self, base: float, rise: float, noise: float, apart: int) -> bool:
+        """Whether it did not jump up long ago, but went up all the time since then, and still does."""
+        up = list(takewhile(lambda other: other.middle > base + rise / 5, reversed(self._windows)))[::-1]
+        size = len(up) / RISE_PARTS
+        if size < apart / 2:
+            return False
+        middles = [other.middle for other in up]
+        parts = [_middle(sorted(middles[int(n * size) : int((n + 1) * size)])) for n in range(RISE_PARTS)]
+        least = max(RISE_PART * rise, noise / math.sqrt(max(size / apart, 1)))
+        return all(later - earlier > least for earlier, later in pairwise(parts))
 
     def _learn_peaks(self, middle: float, newest: float) -> None:
         """A value that wanders up and comes back may do so again. Once the best is lower by as much, it is another.
