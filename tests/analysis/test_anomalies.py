@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.analysis.anomalies import AnomalyDetector, find_anomalies
+from trainvitals.analysis.anomalies import AnomalyDetector, find_anomalies, find_season
 
 LENGTH = 3000
 AT = 2000
@@ -67,6 +67,55 @@ def test_ordinary_series_raise_few_false_alarms(kind: str) -> None:
         }[kind]
         alarms += len(found_in(values))
     assert alarms / 40 <= (1.0 if kind == "heavy-tailed" else 0.4), f"{alarms} in 40,000 values"
+
+
+def season(length: int, count: int = 4000, seed: int = 1) -> np.ndarray:
+    return 5 + 2 * np.sin(2 * np.pi * np.arange(count) / length) + np.random.default_rng(seed).normal(0, 0.2, count)
+
+
+@pytest.mark.parametrize("length", [24, 96, 288])
+def test_a_value_that_is_usual_but_not_at_that_time_is_found(length: int) -> None:
+    values = season(length)
+    assert found_in(values) == []
+    top = 2880 + length // 4
+    values[top : top + length // 6] = 5.0
+    assert "low for its time" in [kind for place, kind in found_in(values) if top <= place < top + length // 6]
+
+
+def test_missing_values_have_their_place_in_a_season() -> None:
+    values = season(96)
+    values[np.random.default_rng(2).random(4000) < 0.05] = math.nan
+    values[1500:1517] = math.nan
+    assert found_in(values) == []
+    values[2880 + 24 : 2880 + 40] = 5.0
+    assert [kind for _, kind in found_in(values)] == ["low for its time"]
+
+
+@pytest.mark.parametrize("length", [24, 100, 336])
+def test_the_length_of_a_season_is_found(length: int) -> None:
+    assert abs(find_season(season(length)) - length) <= 1
+    assert abs(find_season(season(length) + np.arange(4000) / 400) - length) <= 1
+
+
+@pytest.mark.parametrize("kind", ["noise", "walk", "trend", "constant", "missing"])
+def test_what_does_not_come_again_has_no_season(kind: str) -> None:
+    values = {
+        "noise": noise(),
+        "walk": np.cumsum(np.random.default_rng(1).normal(0, 1, 4000)),
+        "trend": np.arange(4000.0) + noise(length=4000),
+        "constant": np.full(4000, 7.0),
+        "missing": np.full(4000, math.nan),
+    }[kind]
+    assert find_season(values) == 0
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(8, 300), st.integers(0, 2500), st.integers(0, 5))
+def test_a_season_does_not_look_ahead_either(length: int, cut: int, seed: int) -> None:
+    values = season(length, 2500, seed)
+    values[2000:2010] += 3
+    whole = list(find_anomalies(values))
+    assert list(find_anomalies(values[:cut])) == [item for item in whole if item.place < cut]
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,7 +1,8 @@
 """Anomalies in any series, judged value by value: nothing looks ahead.
 
 A value is an anomaly if it breaks a record by a margin. Three things have records: the value itself, the mean of the
-last few, and how much they vary. The margin is a share of the distance between the record and the median, so noisy,
+last few, and how much they vary; and in a series with a season, such as a day, the differences from the values at the
+same time of the seasons before. The margin is a share of the distance between the record and the median, so noisy,
 heavy-tailed and periodic series set their own bar, and it is wide while there is little history. A record that was
 broken is the new bar: a series that keeps doing something odd is flagged when it begins, not every time.
 """
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainvitals.analysis.findings import Floats
 from trainvitals.episodes import FLOOR
 
 LEVEL = 10
@@ -28,12 +30,30 @@ REFRESH = 25
 """Values after which medians and sums are computed anew: sums drift, and a median need not be exact."""
 FEWEST = 50
 """Values before which nothing is judged."""
+HIGH, LOW = "high for its time", "low for its time"
+SEASON_MARGINS = (0.25, 0.2)
+"""Margins of the records of differences and of the mean of the last few."""
 LITTLE = 800
 """Values up to which the margin is more than twice as wide."""
 TOP = 8
 """Highest values that are kept, to know the tail."""
 TAIL = 1.0
 """The margin is at least this times the tail: how far the record is above the mean of the highest."""
+SEASON_HISTORY = 8192
+"""Values among which a season is looked for; a third of them is the longest there may be."""
+SEASON_REFRESH = 500
+"""Values after which it is looked for again."""
+SEASON_SHORTEST = 8
+SEASON_CLEAR = 0.3
+"""Correlation of the values with those a season before."""
+SEASON_ALIKE = 0.9
+"""Share of the best correlation that the shortest season has, as a day beside a week."""
+SEASON_CHANGE = 0.02
+"""Share of a season by which it is found a little longer or shorter by chance."""
+SEASON_FEWEST = 100
+"""Differences before which none is judged."""
+SEASONS = 3
+"""Seasons whose median is the usual value of that time."""
 HUGE = 1e100
 """What is larger is taken for this: its square must not overflow."""
 REST = 50
@@ -47,7 +67,8 @@ class Anomaly(NamedTuple):
     """Its place in the series, from 0; values that are missing count."""
     value: float
     kind: str
-    """What is unusual: `high`, `low`, `level rose`, `level fell`, `more variable`, `less variable`, `not finite`."""
+    """What is unusual: `high`, `low`, `level rose`, `level fell`, `more variable`, `less variable`,
+    `high for its time`, `low for its time`, `not finite`."""
     score: float
     """How far past the record, in margins: at least 1."""
 
@@ -102,6 +123,89 @@ class _Record:
         return past
 
 
+def find_season(values: Floats) -> int:
+    """After how many values the same comes again; 0 if there is no such number. NaN is a missing value."""
+    count = len(values)
+    known = values[~np.isnan(values)]
+    if count < 4 * SEASON_SHORTEST or len(known) < count / 2:
+        return 0
+    # Neither a trend nor single wild values are a season.
+    quarter = len(known) // 4
+    low, high = np.quantile(known, (0.01, 0.99))
+    trend = np.linspace(np.median(known[:quarter]), np.median(known[-quarter:]), count)
+    off = np.where(np.isnan(values), 0.0, np.clip(values, low, high) - trend)
+    off -= off.mean()
+    power = np.abs(np.fft.rfft(off, 1 << (2 * count - 1).bit_length())) ** 2
+    shared = np.fft.irfft(power)[: count // SEASONS + 1]
+    if not shared[0] > 0:
+        return 0
+    alike = shared / shared[0] * count / (count - np.arange(len(shared)))
+    # Neighbours are alike in any case: a season begins where values are no longer.
+    apart = np.flatnonzero(alike < min(0.2, 0.5 * float(alike[1:].max())))
+    first = max(int(apart[0]), SEASON_SHORTEST) if len(apart) else len(alike)
+    best = float(alike[first:].max(initial=0.0))
+    if best < SEASON_CLEAR:
+        return 0
+    season = first + int(np.flatnonzero(alike[first:] >= SEASON_ALIKE * best)[0])
+    begin = max(season - season // 10, first)
+    return begin + int(alike[begin : season + season // 10 + 1].argmax())
+
+
+class _Season:
+    """How far each value is from those at the same time of the seasons before."""
+
+    def __init__(self, level: _Record) -> None:
+        self._level = level
+        self._values = np.full(SEASON_HISTORY, math.nan)
+        self._count = 0
+        self._begin(0)
+
+    def _begin(self, length: int) -> None:
+        """A season of another length has other differences; 0 is none."""
+        self._length = length
+        self._judged = 0
+        self._recent: deque[float] = deque(maxlen=LEVEL)
+        self._records = [_Record(margin, HIGH, LOW, self._level) for margin in SEASON_MARGINS]
+
+    def add(self, value: float) -> Iterator[tuple[_Record, float, bool]]:
+        """As `AnomalyDetector._measure`; NaN is a missing value, which has its place in a season."""
+        count, length = self._count, self._length
+        if count and count % SEASON_REFRESH == 0:
+            self._look()
+            length = self._length
+        if length and not math.isnan(value):
+            usual = sorted(
+                other
+                for back in range(length, min(SEASONS * length, count) + 1, length)
+                if not math.isnan(other := float(self._values[(count - back) % SEASON_HISTORY]))
+            )
+            if len(usual) == SEASONS:
+                yield from self._compare(value - usual[SEASONS // 2])
+        self._values[count % SEASON_HISTORY] = value
+        self._count = count + 1
+
+    def _compare(self, off: float) -> Iterator[tuple[_Record, float, bool]]:
+        self._judged += 1
+        self._recent.append(off)
+        measured = (off, math.fsum(self._recent) / LEVEL) if len(self._recent) == LEVEL else (off,)
+        for record, quantity in zip(self._records, measured, strict=False):
+            past, rises = record.add(quantity)
+            # The detector's own bar is for all values; there are fewer differences.
+            yield record, past / _bar(self._judged) if self._judged > SEASON_FEWEST else 0.0, rises
+
+    def _look(self) -> None:
+        count = self._count
+        values = self._values[:count] if count < SEASON_HISTORY else np.roll(self._values, -(count % SEASON_HISTORY))
+        length = find_season(values)
+        if not length or abs(length - self._length) > max(2.0, SEASON_CHANGE * self._length):
+            self._begin(length)
+
+
+def _bar(count: int) -> float:
+    """Margins by which a record must be broken when there were so many values."""
+    return 1 + (LITTLE / count) ** 2
+
+
 class AnomalyDetector:
     """Takes the values of one series one by one."""
 
@@ -118,19 +222,21 @@ class AnomalyDetector:
         self._value = _Record(0.1, "high", "low")
         self._level = _Record(0.15, "level rose", "level fell")
         self._variability = _Record(0.2, "more variable", "less variable", self._value)
+        self._season = _Season(self._value)
 
     def add(self, value: float) -> Anomaly | None:
         """The anomaly that begins with this value, if one does. NaN is a missing value; infinity is an anomaly."""
         place = self.seen
         self.seen = place + 1
         if not math.isfinite(value):
+            list(self._season.add(math.nan))
             return None if math.isnan(value) else self._report(place, value, "not finite", math.inf)
         count = self._judged
         self._judged = count + 1
         if count < FEWEST:
             self._measure(value)
             return None
-        bar = 1 + (LITTLE / count) ** 2
+        bar = _bar(count)
         # A single wild value also moves the level and the variability: it is what it is called by.
         for record, past, rises in self._measure(value):
             if past >= bar:
@@ -155,6 +261,7 @@ class AnomalyDetector:
             mean = self._sum / count
             deviation = math.sqrt(max(self._squares / count - mean * mean, 0.0))
             found.append((self._variability, *self._variability.add(deviation)))
+        found += self._season.add(value)
         return found
 
     def _remember(self, value: float) -> None:
