@@ -203,8 +203,11 @@ def test_exploding_gradients() -> None:
     values = training()["gradient_norm"].y.copy()
     values[2000:2010] = 400
     found = find(with_curves(gradient_norm=by_step(values)), "grad.explode")
-    assert found.step == 2000
+    assert found.step == 2000 and found.severity == "warning"
     assert any("last" in line for line in found.evidence), "the largest layer is named"
+    # As the alerts: far above a usual value that is small, it is not large.
+    small = find(with_curves(gradient_norm=by_step(values / 50)), "grad.explode")
+    assert small.step == 2000 and small.severity == "info"
 
 
 def test_gradients_that_are_clipped_are_not_called_exploding() -> None:

@@ -7,13 +7,15 @@ import numpy as np
 from trainvitals.analysis.findings import Finding, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, usual_highs
 from trainvitals.analysis.wording import count_of, percent, show
-from trainvitals.conditions import Conditions
+from trainvitals.conditions import Conditions, Severity
 
 LAYER = "gradient_norm/"
 WEIGHTS = "weight_norm/"
 MAX_LAYERS = 400
 RECENT = 200
 """Newest norms among which those that are not finite are counted."""
+FEWEST_HIGH = 3
+"""Norms close together that are an explosion."""
 LARGEST_WEIGHTS = 1e5
 """No layer's weights have a larger norm: those of a layer whose gradient is larger need not be read."""
 
@@ -33,7 +35,8 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
     far = np.maximum(factor * level, level + limits["gradient_outlier_deviations"] * scale)
     clipped = measured.training.get("gradient_clip_norm") is not None
     high = np.flatnonzero((y > far) & (y > 2 * often)) if not clipped else np.zeros(0, dtype=int)
-    close = high[2:] - high[:-2] < 20 if len(high) > 2 else np.zeros(0, dtype=bool)
+    last = FEWEST_HIGH - 1
+    close = high[last:] - high[:-last] < 20 if len(high) > last else np.zeros(0, dtype=bool)
     recent = norm.x[-RECENT:][~np.isfinite(norm.y[-RECENT:])]
     broken, judged = len(recent), len(norm.y[-RECENT:])
     harmless = int(limits["gradient_not_finite_percent"] / 100 * judged)
@@ -41,14 +44,20 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
         return []
     evidence = []
     step = named = None
+    condition = conditions["gradient_over_clip" if clipped else "gradient_outlier"]
+    # As grave as the alert: norms far above a usual value that is small need not be large.
+    severity: Severity = "warning" if broken > harmless else condition.severity
     if close.any():
         third = int(close.argmax())
-        step, named = int(x[high[third]]), int(x[high[third + 2]])
+        step, named = int(x[high[third]]), int(x[high[third + last]])
         peak = int(high[y[high].argmax()])
         evidence.append(
             f"{count_of(len(high), 'norm')} above {factor:g} times the usual; max {show(y[peak])} at step "
             f"{int(x[peak]):,}, where {show(level[peak])} is usual"
         )
+        if float(np.partition(y[high], -FEWEST_HIGH)[-FEWEST_HIGH]) > limits["grad_norm_exploded"]:
+            condition = conditions["gradient_exploded"]
+            severity = condition.severity
         worst = _largest_layer(measured, x[peak])
         evidence += [f"largest layer at that time: {worst}"] if worst else []
     if broken:
@@ -58,12 +67,12 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
     return [
         Finding(
             "grad.explode" if close.any() else "grad.nonfinite",
-            "warning",
+            severity,
             f"Exploding gradients from step {step:,}"
             if close.any()
             else f"NaN or infinite gradients from step {step:,}",
             tuple(evidence),
-            conditions["gradient_over_clip" if clipped else "gradient_outlier"].advice,
+            condition.advice,
             step=step,
             named_at=named,
             values={"high": float(len(high)), "nonfinite_recent": float(broken)},
