@@ -107,6 +107,14 @@ def test_an_accuracy_of_few_cases_goes_up_and_down_by_chance(cases: int, digits:
         assert "loss.oscillation" not in rules(found)
 
 
+def test_an_accuracy_that_rises_goes_up_and_down_by_the_chance_of_its_time() -> None:
+    """At a half, 128 cases differ by twice as much as at the end."""
+    rising = 0.97 - 0.6 * np.exp(-np.arange(300) / 60)
+    for seed in range(5):
+        accuracy = np.random.default_rng(seed).binomial(128, rising) / 128
+        assert "loss.oscillation" not in rules(diagnose(with_curves(accuracy=by_step(accuracy)), CONDITIONS))
+
+
 def test_a_loss_that_fell_between_the_first_lines_of_a_sparse_log_has_learned() -> None:
     steps = np.arange(0, 3000, 10)
     loss = 1 + 2 * np.exp(-steps / 20) + np.random.default_rng(1).normal(0, 0.02, len(steps))

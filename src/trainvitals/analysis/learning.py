@@ -31,6 +31,8 @@ SOON = 0.1
 FEWEST_SWINGS = 5
 OSCILLATION_CLEAR = 2.0
 """Times what chance changes by which an accuracy must go up and down."""
+CHANCE_NEAR = 9
+"""Evaluations whose mean is the share at the time of the one in the middle."""
 MAX_CASES = 2000
 SHARE_ROUNDING = 1e-4
 """Shares are logged with four digits at least; the cases of larger sets are not seen."""
@@ -268,18 +270,22 @@ def detect_scale_collapse(measured: Measurements, conditions: Conditions) -> lis
     ]
 
 
-def _chance_of(shares: Floats) -> float:
-    """How far a share of so many cases changes by chance from one evaluation to the next. How many cases there are is
+def _chance_of(shares: Floats) -> Floats:
+    """How far a share of so many cases changes by chance from each evaluation to the next. How many cases there are is
     seen from the values: of 128, each is a multiple of 1/128. 0 if they are not seen."""
+    none = np.zeros(len(shares) - 1)
     gaps = np.diff(np.unique(shares))
     gaps = gaps[gaps > SHARE_ROUNDING]
     if not len(gaps) or not 2 <= (cases := round(1 / float(gaps.min()))) <= MAX_CASES:
-        return 0.0
+        return none
     counts = shares * cases
     if (np.abs(counts - np.round(counts)) > 2 * SHARE_ROUNDING * cases).any():
-        return 0.0
-    usual = float(np.median(shares))
-    return float(np.sqrt(2 * usual * (1 - usual) / cases))
+        return none
+    # Of the share at that time: half of the cases vary more than nearly all. None is never all or nothing by chance.
+    near = np.ones(min(CHANCE_NEAR, len(shares)))
+    usual = np.convolve(shares, near, "same") / np.convolve(np.ones(len(shares)), near, "same")
+    usual = np.clip((usual[1:] + usual[:-1]) / 2, 0.5 / cases, 1 - 0.5 / cases)
+    return np.asarray(np.sqrt(2 * usual * (1 - usual) / cases))
 
 
 def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -293,8 +299,9 @@ def detect_oscillation(measured: Measurements, conditions: Conditions) -> list[F
     for name, curve in judged.items():
         largest = 100 if curve.y.max() > 1 else 1
         change = np.diff(curve.y) / largest
-        least = max(limits["oscillation_swing"], OSCILLATION_CLEAR * _chance_of(curve.y / largest))
-        turns = (change[1:] * change[:-1] < 0) & (np.minimum(np.abs(change[1:]), np.abs(change[:-1])) >= least)
+        least = np.maximum(limits["oscillation_swing"], OSCILLATION_CLEAR * _chance_of(curve.y / largest))
+        large = np.abs(change) >= least
+        turns = (change[1:] * change[:-1] < 0) & large[1:] & large[:-1]
         share = float(turns.mean())
         if share >= limits["oscillation_percent"] / 100 and turns.sum() >= FEWEST_SWINGS:
             first = int(curve.x[int(turns.argmax()) + 1])
