@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,16 @@ def test_three_runs_and_one_that_never_logged(machine: Any, make_run: MakeRun) -
 def test_one_run_is_not_a_comparison(machine: Any, words: tuple[str, ...], complaint: str) -> None:
     done = machine.run("compare", *words)
     assert done.returncode == 2 and complaint in done.stderr
+
+
+def test_a_name_that_several_runs_have_is_told_with_how_to_compare_them(machine: Any, make_run: MakeRun) -> None:
+    runs = [make_run("two words", rows=rows(1.0, seed=number, steps=20)).name for number in range(3)]
+    done = machine.run("compare", "two words")
+    assert done.returncode == 2 and "3 runs are called 'two words': " in done.stderr
+    assert all(run in done.stderr for run in runs)
+    (search,) = shlex.split(done.stderr.split("trainvitals compare ")[1])
+    found = json.loads(machine.run("compare", search, "--json").stdout)
+    assert len(found["runs"]) == 3
 
 
 def test_what_else_differs_is_named_and_shown_with_config(machine: Any, make_run: MakeRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ trainvitals compare baseline 'tag:sweep config.lr>0.01'
 """
 MAX_METRICS = 24
 MAX_CONFIG = 40
+SHOWN_ALIKE = 5
 FEW_RUNS = 4
 """Up to which what differs between runs has a column for each."""
 
@@ -119,7 +121,7 @@ def _open_here(references: Sequence[str], root: Path) -> Sequence[tuple[str, Rea
         return [str(runs.folder(key)) for key in _search(runs, text)]
 
     found = _expand(references, lambda reference: str(run_folder.find(reference, root)), search, os.path.realpath)
-    return find_runs(_require_two(found), root)
+    return find_runs(_require_two(found, references, runs), root)
 
 
 def _open_far(
@@ -137,7 +139,7 @@ def _open_far(
             print_trouble(runs)  # of these no run is found
         return _search(runs, text)
 
-    return open_keys(runs, _require_two(_expand(references, runs.find, search)))
+    return open_keys(runs, _require_two(_expand(references, runs.find, search), references, runs))
 
 
 def _expand(
@@ -167,10 +169,19 @@ def _search(runs: Runs, text: str) -> list[str]:
     return [row["key"] for row in find_compared(list_json(runs, runs.list_keys()), text)]
 
 
-def _require_two(runs: list[str]) -> list[str]:
-    if len(runs) < 2:
-        raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
-    return runs
+def _require_two(found: list[str], references: Sequence[str], runs: Runs) -> list[str]:
+    if len(found) > 1:
+        return found
+    (name,) = references
+    hint = "such as: trainvitals compare baseline latest"
+    rows = list_json(runs, runs.list_keys())
+    # A name means the newest run that has it.
+    if len(alike := [one_line(row["id"]) for row in rows if row["name"] == name]) > 1:
+        search = shlex.quote(f'name:"{one_line(name)}"')
+        more = ", ..." if len(alike) > SHOWN_ALIKE else ""
+        named = ", ".join(alike[:SHOWN_ALIKE]) + more
+        hint = f"{len(alike)} runs are called '{one_line(name)}': {named}; all of them: trainvitals compare {search}"
+    raise UsageError("need at least two runs to compare", hint=hint)
 
 
 def _in_order(words: Sequence[str], runs: Sequence[str]) -> list[str]:
