@@ -101,6 +101,22 @@ def test_nan_is_a_gap_and_a_red_mark() -> None:
     assert 'fill="#b3261e"' in svg
 
 
+def test_samples_that_are_missing_are_not_drawn_across() -> None:
+    x = np.array([0.0, 1, 2, 3, 60, 61, 62, 63])
+    drawn = [draw_svg([SvgChart("a", [SvgLine("a", x, x)], axis=axis)]) for axis in ("time", "step")]
+    found = [
+        [path for path in ET.fromstring(text).iter(f"{SPACE}path") if path.get("fill") == "none"] for text in drawn
+    ]
+    assert [(paths[0].get("d") or "").count("M") for paths in found] == [2, 1]
+
+
+def test_pictures_in_one_page_do_not_share_names() -> None:
+    x = np.arange(4.0)
+    one, other = (draw_svg([SvgChart("a", [SvgLine("a", x, x * scale)])]) for scale in (1.0, -1.0))
+    names = [{item.get("id") for item in ET.fromstring(text).iter() if item.get("id")} for text in (one, other)]
+    assert all(names) and not names[0] & names[1]
+
+
 def test_stacked_parts_add_up() -> None:
     chart = SvgChart("phases", [line([1.0, 1.0], "a"), line([2.0, 2.0], "b")], unit="s", stacked=True, low=0.0)
     assert "3 s" in texts(draw_svg([chart])), "the axis reaches the sum"

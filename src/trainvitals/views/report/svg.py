@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -185,14 +186,12 @@ def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "",
     for place, chart in enumerate(charts):
         x = gap + (place % columns) * (each + gap)
         y = head + gap + (place // columns) * (chart_height + gap)
-        parts.append(
-            f'<g transform="translate({x:.1f} {y:.1f})">{draw_chart(chart, each, chart_height, colours, place)}</g>'
-        )
+        parts.append(f'<g transform="translate({x:.1f} {y:.1f})">{draw_chart(chart, each, chart_height, colours)}</g>')
     return "".join([*parts, "</svg>"])
 
 
-def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, number: int = 0) -> str:
-    """One chart as SVG elements; `number` makes its clip path unique."""
+def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme) -> str:
+    """One chart as SVG elements."""
     lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
     legend = _legend_rows(lines, width) if _has_legend(lines) else []
     place = _place(chart, lines, width, height, legend=len(legend))
@@ -206,13 +205,12 @@ def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, num
         parts.append(draw_text("no values", width / 2, height / 2, 14, colours.dim, anchor="middle"))
         return "".join(parts)
     parts.append(_draw_axes(chart, place, colours))
-    clip = f"plot{number}"
-    parts.append(
-        f'<clipPath id="{clip}"><rect x="{place.left:.1f}" y="{place.top - 2:.1f}" width="{place.width:.1f}" '
-        f'height="{place.height + 4:.1f}"/></clipPath><g clip-path="url(#{clip})">'
-    )
-    for at, line in enumerate(lines):
-        parts.append(_draw_line(chart, lines, at, line, place, colours))
+    curves = "".join(_draw_line(chart, lines, at, line, place, colours) for at, line in enumerate(lines))
+    tall = place.height + 4
+    box = f'<rect x="{place.left:.1f}" y="{place.top - 2:.1f}" width="{place.width:.1f}" height="{tall:.1f}"/>'
+    # VS Code puts the pictures of a notebook into one page, where a name means the first that has it.
+    clip = f"plot{zlib.crc32((box + curves).encode()):08x}"
+    parts.append(f'<clipPath id="{clip}">{box}</clipPath><g clip-path="url(#{clip})">{curves}')
     if chart.limit is not None and place.y_low < chart.limit <= place.y_high:
         y = float(place.y(np.array([chart.limit]))[0])
         parts.append(
