@@ -204,6 +204,14 @@ class LoggingRun(DescribedRun):
             self._step = step
         return self._step
 
+    def advance_from(self, seen: int, step: int) -> int | None:
+        """`advance`, if nothing has been logged since `seen` was the last step; else nothing, and None."""
+        if self._step != seen:
+            return None
+        if step > seen:
+            self._step = step
+        return self._step
+
     def _every_second(self, second: int) -> None:
         self._clock = (second * 1_000_000_000, start_lines(second))
         if self._writer is not None:

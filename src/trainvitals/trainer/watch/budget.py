@@ -33,14 +33,13 @@ class Budget:
         self._usual = 0.0
         """Seconds of a step."""
 
-    def earn(self, seconds: float) -> bool:
-        """A step took so long. Whether the next one may be measured."""
+    def earn(self, seconds: float) -> None:
+        """A step took so long."""
         usual = self._usual or seconds
         seconds = min(seconds, PAUSE * usual)
         self._usual = usual + RECENT * (seconds - usual)
         if self._seconds < self._most:
             self._seconds = min(self._seconds + seconds * self._share, self._most)
-        return self._seconds > 0
 
     def spend(self, seconds: float) -> None:
         self._seconds -= UNSEEN * seconds

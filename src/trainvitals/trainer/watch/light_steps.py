@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,15 +36,15 @@ class LightStep(NamedTuple):
     """A step that is over."""
 
     number: int
-    epoch: int | None
     marks: StepMarks
     """Without phases."""
+    epoch: int | None
     learning_rate: Any
     loss: float | None
     """Of the only backward, if it was read at once."""
-    backwards: list[Backward]
+    backwards: Sequence[Backward]
     """Else."""
-    norms: list[Any]
+    norms: Sequence[Any]
     """Of the gradients, where the training computed them."""
     cost: int
     """Nanoseconds that watching took."""
@@ -156,15 +157,22 @@ class LightSteps:
         began = _now()
         moments = self._moments
         try:
-            marks = moments.clock.end_unmarked()
-            has_time = self._observer.end_light(
-                marks, self._learning_rate, self._loss, self._backwards, self._norms, self._cost + CALLS_COST
+            is_chosen = self._observer.end_light(
+                moments.clock.end_unmarked(),
+                moments.epoch,
+                self._learning_rate,
+                self._loss,
+                self._backwards or (),
+                self._norms or (),
+                self._cost + CALLS_COST,
             )
-            self._loss, self._backwards, self._norms = None, [], []
-            self._updated_at, self._updating = 0, False
-            self._by_batch = by_batch
+            self._loss, self._updated_at, self._updating, self._by_batch = None, 0, False, by_batch
+            if self._backwards:
+                self._backwards = []
+            if self._norms:
+                self._norms = []
             self._calls.quiet = self._calls.alone
-            if has_time:
+            if is_chosen:
                 self.end()
                 moments.iterations.current = Iteration()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop

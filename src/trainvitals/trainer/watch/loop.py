@@ -222,17 +222,17 @@ class Watch:
         if iteration.clip_norm is not None:
             measured.values["gradient_clip_norm"] = iteration.clip_norm
         self._has_source |= iteration.batches > 0
-        if iteration.timing is not Timing.NOTHING:
-            self._budget.earn(iteration.marks.whole())
-        if self._is_chosen:
-            self._is_chosen = False
-            self._budget.spend(max(iteration.cost / 1e9 - measured.seconds, 0.0))
         if self._counter is not None:
             self._close_counter()
         # Without a loader, several optimizers' forwards are not micro-batches.
         together = self.moments.iterations.several and not iteration.batches
         with self._stalls.lock:
             self._read_light()
+            if iteration.timing is not Timing.NOTHING:
+                self._budget.earn(iteration.marks.whole())
+            if self._is_chosen:
+                self._is_chosen = False
+                self._budget.spend(max(iteration.cost / 1e9 - measured.seconds, 0.0))
             losses = self._add_up(iteration.losses or {0: iteration.backwards}, together=together)
             self._add_line(
                 iteration.number,
@@ -256,29 +256,34 @@ class Watch:
     def end_light(
         self,
         marks: StepMarks,
+        epoch: int | None,
         learning_rate: Any,
         loss: float | None,
-        backwards: list[Backward],
-        norms: list[Any],
+        backwards: Sequence[Backward],
+        norms: Sequence[Any],
         cost: int,
     ) -> bool:
-        """A step without phases is over. Whether the one that begins now is to be measured in full. On a CPU its
-        numbers stay as they are and are read later, with many others; a device may compute the next ones in the same
-        place."""
-        run = self._run
-        self._measures.step += 1
-        number = self._last + 1 if self._named is None and run.step == self._seen else self._choose_number()
-        step = (number, self.moments.epoch, marks, learning_rate, loss, backwards, norms, cost)
-        self._light.append(tuple.__new__(LightStep, step))  # the class itself would call a function of Python's
-        self._named, self._last = None, number
+        """A step without phases is over. Whether the one that begins now is to be measured in full, which is asked as
+        often as steps are written. On a CPU its numbers stay as they are and are read then, with many others; a device
+        may compute the next ones in the same place."""
+        number = self._last + 1
+        seen = self._run.advance_from(self._seen, number)
+        if seen is None or self._named is not None:
+            number, self._named = self._choose_number(), None
+            seen = self._run.advance(number)
+        self._last, self._seen = number, seen
         self.steps += 1
-        self._seen = run.advance(number)
+        # What the class itself would call is a function of Python's.
+        self._light.append(
+            tuple.__new__(LightStep, (number, marks, epoch, learning_rate, loss, backwards, norms, cost))
+        )
         if self._elsewhere:
             with self._stalls.lock:
                 self._read_light()
-        if self._elsewhere or marks.host_end - self._written > WRITE_EVERY:
-            self._write_if_due(marks)
-        self._is_chosen = self._budget.earn((marks.host_end - marks.host[0][1]) / 1e9)
+        elif marks.host_end - self._written <= WRITE_EVERY and self._stalls.is_started:
+            return False
+        self._write_if_due(marks)
+        self._is_chosen = self._budget.allows()
         return self._is_chosen
 
     def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:
@@ -290,8 +295,10 @@ class Watch:
         # The loop may add a step meanwhile, without the lock: the list stays the same one.
         steps = self._light[:]
         del self._light[: len(steps)]
+        self._measures.step += len(steps)
         key = self.moments.light.key
         for step in steps:
+            self._budget.earn(step.marks.whole())
             values: dict[str, float] = {}
             parts: Sequence[Part] = ()
             if step.loss is not None and not step.norms and self.options.report and self._losses.is_plain(key):

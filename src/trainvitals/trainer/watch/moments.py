@@ -78,10 +78,11 @@ class Observer(Protocol):
     def end_light(
         self,
         marks: StepMarks,
+        epoch: int | None,
         learning_rate: Any,
         loss: float | None,
-        backwards: list[Backward],
-        norms: list[Any],
+        backwards: Sequence[Backward],
+        norms: Sequence[Any],
         cost: int,
     ) -> bool: ...
     def write(self, iteration: Iteration) -> None: ...

@@ -31,20 +31,20 @@ class StallWriter:
         self.lock = threading.RLock()
         """Held by whoever writes."""
         self._loop = weakref.ref(loop)
-        self._started = False
+        self.is_started = False
         _writers.add(self)
 
     def start(self) -> None:
         """Steps have been left unwritten."""
-        if not self._started:
+        if not self.is_started:
             # Not `threading.Thread`: a signal handler that raises within its `start` leaves it half begun.
             _thread.start_new_thread(_look, (self._loop,))
-            self._started = True
+            self.is_started = True
 
     def begin_anew(self) -> None:
         """In a forked process: the thread is not there, and nobody there gives the lock back."""
         self.lock = threading.RLock()
-        self._started = False
+        self.is_started = False
 
 
 _writers: weakref.WeakSet[StallWriter] = weakref.WeakSet()
