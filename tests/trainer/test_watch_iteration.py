@@ -173,6 +173,23 @@ def test_a_generator_that_steps_first_and_only_with_some_batches_does_not_join_t
     assert [index for index, line in enumerate(steps(run)) if "loss/Generator" in line] == [0, 3]
 
 
+@pytest.mark.parametrize("loader", [True, False], ids=["with a loader", "without"])
+def test_a_model_and_an_optimizer_for_each_fold_are_not_those_of_one_step(run: Run, loader: bool) -> None:
+    run.watch(**REPORT)
+    losses, kept = [], []
+    for fold in range(6):
+        model, optimizer = make()
+        if fold < 3:
+            kept.append(optimizer)  # of the others the next one may get the place in memory
+        for (x,) in batches(4) if loader else [(x,) for x in X.split(4)]:
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert read(run) == pytest.approx(losses)
+
+
 def test_an_optimizer_that_is_there_but_never_steps_changes_nothing(run: Run) -> None:
     model, optimizer = make()
     unused = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)

@@ -13,6 +13,7 @@ Seen are a batch that is asked for, a training forward, a backward, and an updat
 | the same, once all have stepped with one batch | the next batch after any of them |
 | several optimizers and no loader | the forward after all of them, or the one before the first of them comes again |
 | an optimizer that steps only now and then | the same: the others come again without it |
+| an optimizer of its own for each task or fold | the same, and before the first step of a new one |
 | weights updated by hand, no optimizer anywhere | the next batch or forward after a backward |
 
 Where another optimizer may still belong to it, an iteration is held back until the next update decides: the same
@@ -186,17 +187,21 @@ class Iterations:
         key = id(optimizer)
         self.by_hand = self._undecided = False
         known = self._expected.get(key)
+        begins_anew = False
         if known is None or known() is not optimizer:  # an id is somebody else's once its owner is gone
             self.expect([optimizer])
+            begins_anew = self.current.is_new
         held = self._held
         if held is None:
             now = self.current
-            if key in now.updated and not (now.batches and self.several):
+            if begins_anew and frozenset(now.updated) in self._cycles:
+                self._end_unnoticed()
+            elif key in now.updated and not (now.batches and self.several):
                 self.end_here()
         elif (
             key in held.updated
             or (held.updated.isdisjoint(self._waited_for()) and held.updated)  # another one in place of those before
-            or (self._held_at_batch and frozenset(held.updated) in self._cycles)
+            or ((self._held_at_batch or begins_anew) and frozenset(held.updated) in self._cycles)
         ):
             self._release_held()
         else:
@@ -220,6 +225,20 @@ class Iterations:
         self.current = Iteration()
         self._held = now
         self._release_held()
+
+    def _end_unnoticed(self) -> None:
+        """What came after the update is of a model that nobody knew: it is the next iteration, whose times nobody
+        knows either."""
+        now = self.current
+        backwards, now.backwards = now.backwards, []
+        accumulates = any(len({backward.part for backward in before}) > 1 for before in now.losses.values())
+        now.timing = Timing.NOTHING
+        self.end_here()
+        self.current.timing = Timing.NOTHING
+        self.current.trained = self.current.is_new = True
+        self.current.backwards = [
+            backward._replace(part=number if accumulates else 1) for number, backward in enumerate(backwards, 1)
+        ]
 
     def finish(self) -> None:
         """The loop has ended, or was interrupted: an iteration that has updated nothing is dropped."""

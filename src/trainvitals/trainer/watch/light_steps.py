@@ -185,6 +185,10 @@ class LightSteps:
     def backward_begins(self, tensors: Any) -> None:
         if get_ident() != self._thread:
             return
+        if self._updated_at:  # of a model that nobody knows yet
+            self.end()
+            self._moments.backward_begins(tensors)
+            return
         is_first = self._loss is None and not self._backwards
         if self._updating and not is_first:  # a closure evaluates again
             return
