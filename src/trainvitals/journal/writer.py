@@ -313,7 +313,7 @@ class LineWriter:
         while True:
             name = self._name._replace(stamp=layout.next_stamp(taken))
             try:
-                self._fd = _move_up(os.open(self.folder / name.jsonl, flags, self._mode))
+                self._fd = move_up(os.open(self.folder / name.jsonl, flags, self._mode))
                 break
             except FileExistsError:  # another process took this very name: one writer per file
                 taken.add(name.stamp)
@@ -358,7 +358,7 @@ class LineWriter:
         self._name = self._name._replace(pid=os.getpid())
 
 
-def _move_up(fd: int) -> int:
+def move_up(fd: int) -> int:
     """The same file under a number far above those in use. A program that closes all its descriptors, as one does that
     becomes a daemon, gets the lowest numbers for its next files: ours is then not one of them, and the next write
     fails instead of going to a file of the program."""

@@ -8,15 +8,16 @@ after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 from pathlib import Path
-from typing import IO
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.identity import Participant
+from trainvitals.journal.writer import move_up
 
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 """Of kernels that restrict who may read another process of the same user. 1: ancestors, and whom it allows itself."""
@@ -24,7 +25,8 @@ _PR_SET_PTRACER = 0x59616D61
 MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """MPI lets the ranks of a machine read each other in the same way, and a process can allow it to one only."""
 
-_armed: tuple[int, IO[bytes]] | None = None
+_armed: tuple[int, int, tuple[int, int]] | None = None
+"""Signal, descriptor, and which file that was."""
 
 
 def allow_reading(agent: int) -> bool:
@@ -56,9 +58,9 @@ def arm(folder: Path, participant: Participant) -> tuple[int | None, Path | None
     place = run_folder.make_within(folder, layout.STACKS)
     path = place / f"{participant.file_part}.txt"
     # It stays open for as long as the signal may arrive.
-    file = os.fdopen(run_folder.open_within(place, path.name), "ab", buffering=0)
-    faulthandler.register(number, file=file, all_threads=True, chain=False)
-    _armed = (number, file)
+    descriptor = move_up(run_folder.open_within(place, path.name))
+    faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
+    _armed = (number, descriptor, _identify(descriptor))
     return number, path
 
 
@@ -66,7 +68,15 @@ def disarm() -> None:
     """Give the signal back."""
     global _armed
     if _armed is not None:
-        number, file = _armed
-        faulthandler.unregister(number)
-        file.close()
+        number, descriptor, identity = _armed
         _armed = None
+        faulthandler.unregister(number)
+        # A program that closes all its files closes this one, too: the number may be that of another by now.
+        with contextlib.suppress(OSError):
+            if _identify(descriptor) == identity:
+                os.close(descriptor)
+
+
+def _identify(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
