@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def run_python(folder: Path, *arguments: str, **environment: str) -> None:
-    """Start Python in `folder`, with the runs below it; it must end well and be watched."""
+def run_python(folder: Path, *arguments: str, **environment: str) -> str:
+    """Start Python in `folder`, with the runs below it; it must end well and be watched. What it printed."""
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -30,6 +30,7 @@ def run_python(folder: Path, *arguments: str, **environment: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "continues without it" not in done.stderr
+    return done.stdout
 
 
 def run_automatically(folder: Path, *arguments: str) -> list[Path]:
