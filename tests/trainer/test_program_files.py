@@ -76,11 +76,7 @@ def written(place: Path) -> Values:
     return found
 
 
-TORCH = """
-import math, torch
-import sys; sys.modules["tensorflow"] = None  # TensorBoard takes its own stub, which is there at once
-from torch.utils.tensorboard import SummaryWriter
-writer = SummaryWriter("logs")
+LOOP = """
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(20):
@@ -88,10 +84,19 @@ for step in range(20):
     loss = model(torch.randn(8, 4)).pow(2).mean()
     loss.backward()
     optimizer.step()
-    writer.add_scalar("Loss/train", loss.item(), step)
-    writer.add_scalar("accuracy", math.nan if step == 7 else step / 20, step)
-writer.close()
+    log(step, {"loss": loss.item(), "accuracy": math.nan if step == 7 else step / 20})
 """
+TORCH = """
+import math, torch
+import sys; sys.modules["tensorflow"] = None  # TensorBoard takes its own stub, which is there at once
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("logs")
+def log(step, values):
+    writer.add_scalar("Loss/train", values["loss"], step)
+    writer.add_scalar("accuracy", values["accuracy"], step)
+LOOP
+writer.close()
+""".replace("LOOP", LOOP)
 
 
 def same(left: list[tuple[int | None, float]], right: list[tuple[int | None, float]]) -> bool:
@@ -130,16 +135,6 @@ mlflow.end_run()
 mlflow.start_run()
 mlflow.log_metric("accuracy", 9.0)
 mlflow.end_run()
-"""
-LOOP = """
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(20):
-    optimizer.zero_grad()
-    loss = model(torch.randn(8, 4)).pow(2).mean()
-    loss.backward()
-    optimizer.step()
-    log(step, {"loss": loss.item(), "accuracy": math.nan if step == 7 else step / 20})
 """
 
 
