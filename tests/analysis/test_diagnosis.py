@@ -33,7 +33,7 @@ from trainings import (
 )
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
-from trainvitals.analysis.findings import INTERVALS, Curve, Finding, Measurements, RankPlace, RunEnding
+from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Measurements, RankPlace, RunEnding
 from trainvitals.analysis.speed import find_periods
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.cause import STALLED, Cause
@@ -367,6 +367,17 @@ def test_low_use_of_several_gpus_quotes_each_the_worst_first() -> None:
     assert found.subject.startswith("GPU 0, GPU 1, ")
 
 
+def test_half_an_hour_of_low_use_is_found_where_the_alert_fired_though_the_rest_was_busy() -> None:
+    def used(minutes: int) -> Device:
+        values = np.concatenate([np.full(36_000, 95.0), np.full(60 * minutes, 15.0), np.full(36_000, 95.0)])
+        return Device("GPU 0", {"utilization_percent": Curve(np.arange(len(values)) + 1.7e9, values)})
+
+    found = find(healthy(gpus=[used(40)]), "gpu.low_use")
+    assert (found.title, found.severity) == ("GPU 0 is underused", "info")
+    assert found.evidence[0].endswith("15 % over the lowest 30 minutes")
+    assert "gpu.low_use" not in rules(diagnose(healthy(gpus=[used(15)]), CONDITIONS))
+
+
 def test_low_use_blames_the_data_loader() -> None:
     wait = np.full(STEPS, 0.2)
     curves = {**training(), "data_time": by_step(wait), "batch_time": by_step(STEP_TIME + 0.2)}
@@ -586,6 +597,14 @@ def test_processes_that_grow() -> None:
     growing = 8000 + np.arange(SECONDS) * 5.0
     found = find(healthy(processes=[process(rss_mb=growing)]), "host.memory_leak")
     assert found.values["mb_per_hour"] == pytest.approx(18_000, rel=0.05)
+
+
+def test_processes_that_grew_and_stopped_are_told_without_a_forecast() -> None:
+    x = np.arange(6000) + 1.7e9
+    grown = Device("rank 0", {"rss_mb": Curve(x, 8000 + 5.0 * np.minimum(np.arange(6000), 2000))})
+    found = find(healthy(processes=[grown]), "host.memory_leak")
+    assert found.severity == "info" and found.title.startswith("Memory of rank 0 grew by")
+    assert "seconds_left" not in found.values
 
 
 def test_a_disk_that_fills() -> None:

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 from watching import events, steps
 
+from trainvitals.leaks import LEAST_STEPS
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch import memory
 from trainvitals.trainer.watch.budget import UNSEEN, Budget
 from trainvitals.trainer.watch.flops import peak_flops
-from trainvitals.trainer.watch.memory import MIB, MemoryGrowth, parse_allocator, read_allocator, read_host
+from trainvitals.trainer.watch.memory import MIB, parse_allocator, read_allocator, read_host
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -53,30 +54,13 @@ def test_host_memory_is_that_of_this_process() -> None:
     assert read_host()["host_memory_mb"] == pytest.approx(kilobytes / 1024, rel=0.2)
 
 
-def test_memory_that_rises_in_every_stretch_is_a_leak() -> None:
-    growth = MemoryGrowth(5.0)
-    found = [growth.add(step, 1000 + step * 0.5) for step in range(MemoryGrowth.STRETCH * MemoryGrowth.STRETCHES)]
-    assert found[-1] == pytest.approx(0.5)
-    assert found[:-1] == [None] * (len(found) - 1)
-
-
-def test_a_cache_that_fills_and_peaks_that_come_and_go_are_none() -> None:
-    growth = MemoryGrowth(5.0)
-    assert not any(growth.add(step, min(step, 300) + 200 * (step % 7)) for step in range(5000))
-
-
-def test_growth_by_less_than_the_threshold_is_no_leak() -> None:
-    steps = range(2 * MemoryGrowth.STRETCH * MemoryGrowth.STRETCHES)
-    assert not any(MemoryGrowth(50.0).add(step, 1000 + step * 0.5) for step in steps)
-
-
 def test_a_leak_is_said_once_with_its_rate(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     leaking = iter(range(10_000))
     monkeypatch.setattr(memory, "read_host", lambda: {"host_memory_mb": float(next(leaking))})
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run.watch(model, optimizer, memory_every=1, gradients_every=0, layers_every=0, budget_percent=0)
-    for _ in range(MemoryGrowth.STRETCH * (MemoryGrowth.STRETCHES + 3)):
+    for _ in range(int(LEAST_STEPS) + 50):
         model(torch.ones(1, 1)).sum().backward()
         optimizer.step()
     run.finish()

@@ -421,7 +421,8 @@ def watch(node: Call, subject: Subject) -> Watcher:
     share = _share(node) if node.name in SHARED else None
     wanted = (family, node.window, share, key(node.arguments[0]))
     if wanted not in subject.watchers:
-        memory = windows.create(node.name, node.window or Window(), _share(node))
+        has_steps = subject.table == "training"
+        memory = windows.create(node.name, node.window or Window(), _share(node), has_steps=has_steps)
         argument = compile_node(node.arguments[0], subject)  # makes the inner watchers first
         names = frozenset(name for metric in metrics(node) for name in names_of(metric))
         watcher = Watcher(subject, memory, argument)

@@ -131,6 +131,7 @@ SHARED: Mapping[str, tuple[str, str]] = {
     "since_shifted": ("is a change of level", "0.04"),
     "risen": ("is a rise", "0.1"),
     "since_risen": ("is a rise", "0.1"),
+    "leaking": ("is a leak", "0.05"),
 }
 WHOLE = ("baseline", "early", *SHARED)
 SPECIAL = ("stale", "contains", *WHOLE)

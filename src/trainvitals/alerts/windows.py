@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from trainvitals.alerts.language import Window
 from trainvitals.episodes import Judge, RiseJudge, ShiftJudge
+from trainvitals.leaks import LEAST_SECONDS, LEAST_STEPS, LeakJudge
 
 BUCKETS = 600
 BLOCK = 1000
@@ -477,7 +478,7 @@ class EpisodeMemory(Memory):
 
     __slots__ = ("_judge", "_step")
 
-    def __init__(self, judge: Judge[Any]) -> None:
+    def __init__(self, judge: Judge[Any] | LeakJudge) -> None:
         super().__init__(Window())
         self._judge = judge
         self._step = 0.0
@@ -497,6 +498,19 @@ class EpisodeMemory(Memory):
         """Steps since the newest began, whether it lasts or not."""
         episodes = self._judge.episodes
         return self._step - episodes[-1].since if episodes else None
+
+
+class LeakMemory(EpisodeMemory):
+    """leaking: the same of memory that grows without end: over the steps of a rank, over time of anything else."""
+
+    __slots__ = ("_has_steps",)
+
+    def __init__(self, share: float, has_steps: bool) -> None:
+        super().__init__(LeakJudge(share, LEAST_STEPS if has_steps else LEAST_SECONDS))
+        self._has_steps = has_steps
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        super().keep(bucket, value, step if self._has_steps else now, now)
 
 
 class FirstMemory(Memory):
@@ -524,28 +538,29 @@ class FirstMemory(Memory):
 
 
 # Function -> what it keeps (functions with the same memory share it), and how it asks.
-_MEMORIES: dict[str, tuple[str, Callable[[Window, float], Memory], str]] = {
-    "mean": ("moments", lambda window, share: MomentMemory(window), "mean"),
-    "std": ("moments", lambda window, share: MomentMemory(window), "std"),
-    "zscore": ("score", lambda window, share: ScoreMemory(window), "zscore"),
-    "min": ("min", lambda window, share: ExtremeMemory(window, min), "extreme"),
-    "max": ("max", lambda window, share: ExtremeMemory(window, max), "extreme"),
-    "slope": ("line", lambda window, share: LineMemory(window), "slope"),
-    "correlation": ("line", lambda window, share: LineMemory(window), "correlation"),
-    "rate": ("change", lambda window, share: ChangeMemory(window), "rate"),
-    "change": ("change", lambda window, share: ChangeMemory(window), "change"),
-    "count": ("count", lambda window, share: CountMemory(window), "count"),
-    "median": ("sorted", lambda window, share: SortedMemory(window), "quantile"),
-    "quantile": ("sorted", lambda window, share: SortedMemory(window), "quantile"),
-    "deviation": ("sorted", lambda window, share: SortedMemory(window), "deviation"),
-    "since_improved": ("improvement", lambda window, share: ImprovementMemory(share), "since"),
-    "shifted": ("shift", lambda window, share: EpisodeMemory(ShiftJudge(share)), "share"),
-    "since_shifted": ("shift", lambda window, share: EpisodeMemory(ShiftJudge(share)), "since"),
-    "risen": ("rise", lambda window, share: EpisodeMemory(RiseJudge(share)), "share"),
-    "since_risen": ("rise", lambda window, share: EpisodeMemory(RiseJudge(share)), "since"),
-    "baseline": ("early", lambda window, share: EarlyMemory(), "early"),
-    "early": ("early", lambda window, share: EarlyMemory(), "early"),
-    "first": ("first", lambda window, share: FirstMemory(window), "first"),
+_MEMORIES: dict[str, tuple[str, Callable[[Window, float, bool], Memory], str]] = {
+    "mean": ("moments", lambda window, share, has_steps: MomentMemory(window), "mean"),
+    "std": ("moments", lambda window, share, has_steps: MomentMemory(window), "std"),
+    "zscore": ("score", lambda window, share, has_steps: ScoreMemory(window), "zscore"),
+    "min": ("min", lambda window, share, has_steps: ExtremeMemory(window, min), "extreme"),
+    "max": ("max", lambda window, share, has_steps: ExtremeMemory(window, max), "extreme"),
+    "slope": ("line", lambda window, share, has_steps: LineMemory(window), "slope"),
+    "correlation": ("line", lambda window, share, has_steps: LineMemory(window), "correlation"),
+    "rate": ("change", lambda window, share, has_steps: ChangeMemory(window), "rate"),
+    "change": ("change", lambda window, share, has_steps: ChangeMemory(window), "change"),
+    "count": ("count", lambda window, share, has_steps: CountMemory(window), "count"),
+    "median": ("sorted", lambda window, share, has_steps: SortedMemory(window), "quantile"),
+    "quantile": ("sorted", lambda window, share, has_steps: SortedMemory(window), "quantile"),
+    "deviation": ("sorted", lambda window, share, has_steps: SortedMemory(window), "deviation"),
+    "since_improved": ("improvement", lambda window, share, has_steps: ImprovementMemory(share), "since"),
+    "shifted": ("shift", lambda window, share, has_steps: EpisodeMemory(ShiftJudge(share)), "share"),
+    "since_shifted": ("shift", lambda window, share, has_steps: EpisodeMemory(ShiftJudge(share)), "since"),
+    "risen": ("rise", lambda window, share, has_steps: EpisodeMemory(RiseJudge(share)), "share"),
+    "since_risen": ("rise", lambda window, share, has_steps: EpisodeMemory(RiseJudge(share)), "since"),
+    "leaking": ("leak", lambda window, share, has_steps: LeakMemory(share, has_steps), "share"),
+    "baseline": ("early", lambda window, share, has_steps: EarlyMemory(), "early"),
+    "early": ("early", lambda window, share, has_steps: EarlyMemory(), "early"),
+    "first": ("first", lambda window, share, has_steps: FirstMemory(window), "first"),
 }
 
 
@@ -554,9 +569,9 @@ def family(name: str) -> str:
     return _MEMORIES[name][0]
 
 
-def create(name: str, window: Window, share: float = 0.5) -> Memory:
-    """The memory of that function."""
-    return _MEMORIES[name][1](window, share)
+def create(name: str, window: Window, share: float = 0.5, *, has_steps: bool = True) -> Memory:
+    """The memory of that function, over something that has steps or only times."""
+    return _MEMORIES[name][1](window, share, has_steps)
 
 
 def question(name: str, memory: Memory, share: float = 0.5) -> Callable[[float], float | None]:

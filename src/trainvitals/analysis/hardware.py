@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from trainvitals.analysis.findings import ORDER, Curve, Device, Finding, Floats,
 from trainvitals.analysis.speed import BOUNDS, share_of_step
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions, Severity
+from trainvitals.conditions.gpu import LOW_USE_MINUTES
 from trainvitals.conditions.xids import find_xid
 
 SAMPLES = 60
@@ -54,10 +55,15 @@ def steady(curve: Curve) -> Curve:
 def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """GPUs that have little to do, or wait between bursts."""
     little, idle = conditions.thresholds["gpu_low_use_p95_percent"], conditions.thresholds["gpu_idle_percent"]
-    low, bursts = [], []
+    low, bursts, lulls = [], [], {}
     for gpu in measured.with_curve(measured.gpus, "utilization_percent", "GPU", SAMPLES):
-        spread = np.percentile(steady(gpu.curves["utilization_percent"]).y, (5, 50, 95))
-        if spread[2] < little:
+        curve = steady(gpu.curves["utilization_percent"])
+        spread = np.percentile(curve.y, (5, 50, 95))
+        # What was an alert is a finding too, though the GPU was busy for the rest of the run.
+        lull = _lowest_mean(curve, LOW_USE_MINUTES * 60)
+        if lull is not None and lull < conditions.thresholds["gpu_low_use_percent"]:
+            lulls[gpu.title] = lull
+        if spread[2] < little or gpu.title in lulls:
             low.append((gpu, spread))
         elif spread[0] < idle:
             bursts.append((gpu, spread))
@@ -71,14 +77,14 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
     many = len(chosen) > 1
     bursting = "alternate between busy and idle" if many else "alternates between busy and idle"
     verdict = ("are underused" if many else "is underused") if low else bursting
-    severity: Severity = "warning" if low or middle < little else "info"
+    severity: Severity = "warning" if middle < little else "info"
     return [
         Finding(
             "gpu.low_use",
             severity,
             f"{name_devices(chosen)} {verdict}",
             (
-                *_quote_use(worst_first),
+                *_quote_use(worst_first, lulls),
                 *_tell_who_waits(measured),
                 f"likely cause: {cause}",
                 *mark_simulated(chosen),
@@ -91,13 +97,24 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
     ]
 
 
-def _quote_use(worst_first: Sequence[tuple[Device, Floats]]) -> list[str]:
+def _lowest_mean(curve: Curve, seconds: float) -> float | None:
+    """The lowest mean of any `seconds` on end; None if there are not as many."""
+    sums = np.concatenate([[0.0], np.cumsum(curve.y)])
+    starts = np.searchsorted(curve.x, curve.x - seconds)
+    ends = np.arange(1, len(curve.x) + 1)
+    whole = (curve.x - curve.x[0] >= seconds) & (ends - starts >= 3)
+    return float(((sums[ends] - sums[starts]) / (ends - starts))[whole].min()) if whole.any() else None
+
+
+def _quote_use(worst_first: Sequence[tuple[Device, Floats]], lulls: Mapping[str, float]) -> list[str]:
     """Of each GPU, as it was: a mean of an idle and a busy one is of neither."""
     lines = []
     for gpu, spread in worst_first[:SHOWN]:
         bottom, middle, top = spread
         whose = f"{gpu.title}: " if len(worst_first) > 1 else ""
         lines.append(f"{whose}utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %")
+        if gpu.title in lulls:
+            lines[-1] += f", {lulls[gpu.title]:.0f} % over the lowest {LOW_USE_MINUTES} minutes"
     return lines
 
 

@@ -3,54 +3,42 @@ Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.findings import Curve, Device, Finding, Measurements, NotJudged
 from trainvitals.analysis.hardware import mark_simulated, name_devices
-from trainvitals.analysis.robust import holding_since, rises, scale_of, slope_of
-from trainvitals.analysis.speed import START
+from trainvitals.analysis.robust import rises, slope_of
 from trainvitals.analysis.wording import growth, percent, show, span
 from trainvitals.conditions import Conditions
+from trainvitals.episodes import Episode
+from trainvitals.leaks import LEAST_SECONDS, LEAST_STEPS, LeakJudge
 
 CERTAIN = 0.01
 FEWEST_HELD = 100
-PIECES = 40
-FEWEST_RISING = 6
-"""Pieces of a run, of `PIECES`, in which memory must rise."""
 LONG = 600.0
-"""Seconds of samples before growth is judged: start-up grows too."""
-
-
-class _Leak(NamedTuple):
-    """Growth that does not end."""
-
-    since: float
-    """The step from which on it grew."""
-    before: float
-    now: float
-    per_step: float
+"""Seconds of samples before growth is forecast: start-up grows too."""
 
 
 def detect_device_leak(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """What tensors hold after a step grows with the steps."""
     held = measured.need("memory_allocated_mb", FEWEST_HELD).finite()
-    least = conditions.thresholds["gpu_leak_percent"] / 100
-    leak = _find_leak(held.x, held.y, least)
+    leak = find_leak(held, conditions.thresholds["gpu_leak_percent"] / 100, LEAST_STEPS)
     if leak is None:
         return []
-    per_thousand = leak.per_step * 1000
+    per_step = _slope_in(held, leak)
+    per_thousand = per_step * 1000
     evidence = [
-        f"floor of memory_allocated_mb: {show(leak.before)} MB to {show(leak.now)} MB "
-        f"({growth(leak.before, leak.now)})",
+        f"floor of memory_allocated_mb: {show(leak.before)} MB to {show(leak.after)} MB "
+        f"({growth(leak.before, leak.after)})",
         f"about {show(per_thousand)} MB per 1,000 steps",
     ]
     values = {"mb_per_1000_steps": per_thousand}
     totals = _last_values(measured.gpus, "memory_total_mb")
-    if totals:
-        left = max((min(totals) - float(held.y[-1])) / leak.per_step, 0.0)
+    if totals and leak.until is None and per_step > 0:
+        left = max((min(totals) - float(held.y[-1])) / per_step, 0.0)
         times = measured.training.get("batch_time")
         usual = float(np.median(times.finite().y[-200:])) if times is not None and len(times.finite().y) else None
         values["steps_left"] = left
@@ -58,54 +46,32 @@ def detect_device_leak(measured: Measurements, conditions: Conditions) -> list[F
             f"at this rate the GPU's {show(min(totals) / 1024)} GB are full {show(round(left))} steps after the last"
             + (f", in {span(left * usual)}" if usual is not None else "")
         )
+    when = f"since about step {leak.since:,}" if leak.until is None else f"from step {leak.since:,} to {leak.until:,}"
     return [
         Finding(
             "gpu.memory_leak",
-            "warning",
-            f"GPU memory held by tensors grows with every step since about step {int(leak.since):,}",
+            "warning" if leak.until is None else "info",
+            f"GPU memory held by tensors {'grows' if leak.until is None else 'grew'} with every step {when}",
             tuple(evidence),
             conditions["gpu_memory_leak"].advice,
-            step=int(leak.since),
-            named_at=holding_since(
-                held.x,
-                float(held.x[FEWEST_HELD - 1] - held.x[0]),
-                lambda count: _find_leak(held.x[:count], held.y[:count], least) is not None,
-            ),
+            step=leak.since,
+            named_at=leak.named_at,
+            until=leak.until,
             values=values,
         )
     ]
 
 
-def _find_leak(x: Floats, y: Floats, least: float) -> _Leak | None:
-    """Growth by this share of what was held before, step by step until the end. Start-up grows too."""
-    start = len(y) // 5
-    places, floors = _floors(x[start:], y[start:], PIECES)
-    before = float(floors[:3].min())
-    grown = float(floors[-1]) - before
-    if grown < least * max(before, 1.0) or rises(places, floors) > CERTAIN:
-        return None
-    # The last floor that it came back to, or nearly: what lies below it to the end is noise or level.
-    low = np.minimum.accumulate(floors[::-1])[::-1]
-    slack = max(3 * scale_of(np.diff(floors)), 0.05 * grown)
-    last = int(np.flatnonzero(low <= before + slack)[-1])
-    if len(floors) - last < FEWEST_RISING:
-        return None
-    per_step = slope_of(places[last:], floors[last:])
-    # A single step up, after which it stays, is a larger buffer.
-    if per_step * (places[-1] - places[last]) < grown / 2:
-        return None
-    # Where the trend leaves the level; of one that grew all the time, that of the first steps after start-up.
-    level = float(y[START:start].min()) if last < 3 and start > START else before
-    trend = float(np.median(floors[last:] - per_step * places[last:]))
-    crossing = min(max((level - trend) / per_step, float(x[0])), float(places[-1]))
-    return _Leak(crossing, before, float(floors[-1]), per_step)
+def find_leak(held: Curve, share: float, least: float) -> Episode | None:
+    """The leak that lasts, else the largest there was."""
+    judge = LeakJudge(share, least)
+    judge.extend(held.x.tolist(), held.y.tolist())
+    return judge.lasting or max(judge.episodes, key=lambda leak: leak.after - leak.before, default=None)
 
 
-def _floors(x: Floats, y: Floats, count: int) -> tuple[Floats, Floats]:
-    """The lowest value of each of `count` pieces: what stays between two peaks."""
-    size = max(len(y) // count, 1)
-    pieces = y[len(y) % size :].reshape(-1, size)
-    return x[len(y) % size :: size][: len(pieces)], pieces.min(axis=1)
+def _slope_in(curve: Curve, leak: Episode) -> float:
+    during = (curve.x >= leak.since) & (curve.x <= (leak.until if leak.until is not None else curve.x[-1]))
+    return slope_of(curve.x[during], curve.y[during])
 
 
 def _last_values(devices: Sequence[Device], name: str) -> list[float]:
@@ -191,8 +157,7 @@ def _seconds_until(curve: Curve, limit: float) -> float | None:
 def detect_host_leak(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The memory of a rank's processes grows without end."""
     limits = conditions.thresholds
-    names = ("pss_mb", "rss_mb")
-    owners = [p for p in measured.processes if any(name in p.curves for name in names)]
+    owners = [p for p in measured.processes if any(name in p.curves for name in _OF_PROCESSES)]
     if not owners:
         raise NotJudged("memory samples of the ranks' processes")
     totals = _last_values(measured.hosts, "memory_total_mb")
@@ -200,36 +165,45 @@ def detect_host_leak(measured: Measurements, conditions: Conditions) -> list[Fin
         raise NotJudged("host samples of 'memory_total_mb'")
     found, judged = [], False
     for owner in owners:
-        curve = next(owner.curves[name] for name in names if name in owner.curves).finite()
-        if len(curve.x) < 30 or curve.x[-1] - curve.x[0] < LONG:
-            continue
-        judged = True
-        start = len(curve.x) // 5
-        x, y = curve.x[start:], curve.y[start:]
-        per_hour = slope_of(x, y) * 3600
-        left = (min(totals) - y[-1]) / per_hour * 3600 if per_hour > 0 else float("inf")
-        fast = per_hour > limits["host_leak_percent_per_hour"] / 100 * min(totals)
-        if not fast and left > limits["leak_hours"] * 3600:
-            continue
-        if y[-1] < (1 + limits["host_leak_percent"] / 100) * y[0] or rises(x, y) > CERTAIN:
-            continue
-        found.append(
-            Finding(
-                "host.memory_leak",
-                "critical" if left < limits["leak_critical_hours"] * 3600 else "warning",
-                f"Memory of {owner.title} grows by {show(per_hour)} MB per hour",
-                (
-                    f"{show(y[0])} MB to {show(y[-1])} MB",
-                    f"at this rate host memory will be full in {span(left)}",
-                ),
-                conditions["host_memory_leak"].advice,
-                subject=owner.title,
-                values={"mb_per_hour": per_hour, "seconds_left": left},
-            )
-        )
+        for curve in (owner.curves[name].finite() for name in _OF_PROCESSES if name in owner.curves):
+            if len(curve.x) < 30 or curve.x[-1] - curve.x[0] < LEAST_SECONDS:
+                continue
+            judged = True
+            leak = find_leak(curve, limits["host_leak_percent"] / 100, LEAST_SECONDS)
+            if leak is None:
+                continue
+            per_hour = _slope_in(curve, leak) * 3600
+            available = min(_last_values(measured.hosts, "memory_available_mb"), default=min(totals) - curve.y[-1])
+            hours = available / per_hour if per_hour > 0 else math.inf
+            if hours > limits["leak_hours"] and per_hour < limits["host_leak_percent_per_hour"] / 100 * min(totals):
+                continue
+            found.append(_describe_host_leak(owner, leak, per_hour, hours, conditions))
+            break
     if not judged:
-        raise NotJudged(f"{span(LONG)} of samples of the ranks' processes")
+        raise NotJudged(f"{span(LEAST_SECONDS)} of samples of the ranks' processes")
     return found
+
+
+_OF_PROCESSES = ("rss_mb", "pss_mb")
+"""What the alert is about, and what is read more rarely: pages that workers share with the rank, and copy one by one,
+are only seen there."""
+
+
+def _describe_host_leak(owner: Device, leak: Episode, per_hour: float, hours: float, conditions: Conditions) -> Finding:
+    lasts = leak.until is None
+    evidence = [f"{show(leak.before)} MB to {show(leak.after)} MB"]
+    if lasts:
+        evidence.append(f"at this rate host memory will be full in {span(hours * 3600)}")
+    soon = hours < conditions.thresholds["leak_critical_hours"]
+    return Finding(
+        "host.memory_leak",
+        "info" if not lasts else "critical" if soon else "warning",
+        f"Memory of {owner.title} {'grows' if lasts else 'grew'} by {show(per_hour)} MB per hour",
+        tuple(evidence),
+        conditions["host_memory_leak"].advice,
+        subject=owner.title,
+        values={"mb_per_hour": per_hour, "seconds_left": hours * 3600} if lasts else {"mb_per_hour": per_hour},
+    )
 
 
 def detect_disk_full(measured: Measurements, conditions: Conditions) -> list[Finding]:

@@ -9,6 +9,7 @@ from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRu
 DISK_WINDOW, DISK_CORRELATION = "30m", 0.9
 """Over half an hour, and (`disk_full_hours`) no further ahead than twice that: the first checkpoints of a run that
 keeps a few of them fill the disk as steadily as those of one that keeps all."""
+_GROWTH = "slope(process[*].rss_mb, 30m)"
 
 ROWS: tuple[Condition, ...] = (
     Condition(
@@ -251,15 +252,12 @@ ROWS: tuple[Condition, ...] = (
             Threshold("host_leak_percent", 5, "%", "smaller growth is not a leak"),
         ),
         live=LiveRule(
-            "correlation(process[*].rss_mb, 30m) > 0.95 and "
-            "slope(process[*].rss_mb, 30m) * $leak_hours * 3600 > system.memory_available_mb",
+            f"leaking(process[*].rss_mb, $host_leak_percent / 100) > 0 and ({_GROWTH} * 3600 * $leak_hours > "
+            f"system.memory_available_mb or {_GROWTH} * 3600 > system.memory_total_mb * "
+            "$host_leak_percent_per_hour / 100)",
             "{Participant}: memory grows by {per_hour:.0f} MB per hour, host full in about {hours:.1f} hours",
-            wait="5m",
-            clear="correlation(process[*].rss_mb, 30m) < 0.5",
-            let={
-                "per_hour": "slope(process[*].rss_mb, 30m) * 3600",
-                "hours": "system.memory_available_mb / slope(process[*].rss_mb, 30m) / 3600",
-            },
+            clear="leaking(process[*].rss_mb, $host_leak_percent / 100) == 0",
+            let={"per_hour": f"{_GROWTH} * 3600", "hours": f"system.memory_available_mb / {_GROWTH} / 3600"},
         ),
         findings=("host.memory_leak",),
         noticed_by_watch=True,

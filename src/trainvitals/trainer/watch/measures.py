@@ -14,6 +14,7 @@ from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.histograms import append_rows
 from trainvitals.journal.identity import Participant
+from trainvitals.leaks import LEAST_STEPS, LeakJudge
 from trainvitals.trainer.watch import histograms, memory
 from trainvitals.trainer.watch.activations import ActivationSample
 from trainvitals.trainer.watch.budget import Budget
@@ -184,8 +185,8 @@ class Measures:
         self._conditions = conditions
         self._health = LayerHealth(conditions)
         self._growth = {
-            "memory_allocated_mb": memory.MemoryGrowth(conditions.thresholds["gpu_leak_percent"]),
-            "host_memory_mb": memory.MemoryGrowth(conditions.thresholds["host_leak_percent"]),
+            "memory_allocated_mb": LeakJudge(conditions.thresholds["gpu_leak_percent"] / 100, LEAST_STEPS),
+            "host_memory_mb": LeakJudge(conditions.thresholds["host_leak_percent"] / 100, LEAST_STEPS),
         }
         self.step = 0
         """Steps that were made."""
@@ -406,11 +407,11 @@ class Measures:
         for finding in self._health.judge(layers):
             self._report(finding)
 
-    def _judge_growth(self, name: str, growth: memory.MemoryGrowth, number: int) -> None:
-        rate = growth.add(number, self._memory[name])
-        if rate is None:
+    def _judge_growth(self, name: str, growth: LeakJudge, number: int) -> None:
+        growth.add(number, self._memory[name])
+        if growth.lasting is None:
             return
         is_host = name == "host_memory_mb"
         advice = self._conditions["host_memory_leak" if is_host else "gpu_memory_leak"].advice
         where = "host memory" if is_host else "device memory"
-        self._tell(f"growth {name}", f"{where} grows by {rate:.3g} MB per step. {advice}")
+        self._tell(f"growth {name}", f"{where} grows by {growth.rate:.3g} MB per step. {advice}")

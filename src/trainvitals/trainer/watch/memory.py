@@ -1,10 +1,8 @@
-"""Memory of the device's allocator and of this process, and whether it grows for ever."""
+"""Memory of the device's allocator and of this process."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,41 +58,6 @@ def read_host() -> dict[str, float]:
             os.close(descriptor)
     except (OSError, ValueError, IndexError):
         return {}
-
-
-class MemoryGrowth:
-    """Does memory grow with the steps? Compares the lowest value of stretches of steps, for peaks come and go.
-
-    A cache that fills, or a first epoch, grows and then stops; a leak rises in every stretch.
-    """
-
-    STRETCH = 50
-    STRETCHES = 8
-
-    def __init__(self, least_percent: float) -> None:
-        """`least_percent` is by how much it must grow, for less is noise."""
-        self._least = least_percent / 100
-        self._lowest: deque[tuple[int, float]] = deque(maxlen=self.STRETCHES)
-        self._step = 0
-        self._low = float("inf")
-        self._count = 0
-        self.reported = False
-
-    def add(self, step: int, megabytes: float) -> float | None:
-        """MB per step while it looks like a leak, else None."""
-        if megabytes < self._low:
-            self._step, self._low = step, megabytes
-        self._count += 1
-        if self._count < self.STRETCH:
-            return None
-        self._lowest.append((self._step, self._low))
-        self._low, self._count = float("inf"), 0
-        values = [low for _, low in self._lowest]
-        rising = all(later > earlier for earlier, later in pairwise(values))
-        if len(values) < self.STRETCHES or not rising or values[-1] - values[0] < self._least * max(values[0], 1.0):
-            return None
-        steps = self._lowest[-1][0] - self._lowest[0][0]
-        return (values[-1] - values[0]) / steps if steps > 0 else None
 
 
 def summarize_allocator(device: Any) -> str | None:
