@@ -90,7 +90,7 @@ class Closing:
             "run_ended",
             f"the run is {verdict.status}{cause}",
             severity="info" if verdict.status == "finished" else "critical",
-            data={"status": verdict.status, **describe_verdict(verdict)},
+            data=describe_verdict(verdict, status=verdict.status),
         )
         self._context.log.info("the run has ended", status=verdict.status, cause=str(verdict.cause or ""))
         parts.consoles.end()

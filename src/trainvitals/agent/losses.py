@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.training_log import TrainingLog
+from trainvitals.journal.documents.events import LinesLost
 
 
 class Losses:
@@ -21,9 +22,9 @@ class Losses:
         if damage != self._damage:
             self._damage = damage
             message = f"unreadable lines: {damage.torn} torn, {damage.foreign} foreign"
-            data = {"torn": damage.torn, "foreign": damage.foreign}
+            data = LinesLost(torn=damage.torn, foreign=damage.foreign)
             self._lines.write_event("damage", message, severity="warning", data=data)
         if dropped > self._dropped:
             self._dropped = dropped
             message = f"{dropped} lines of the agent were lost"
-            self._lines.write_event("lines_dropped", message, severity="warning", data={"lines": dropped})
+            self._lines.write_event("lines_dropped", message, severity="warning", data=LinesLost(lines=dropped))

@@ -17,6 +17,7 @@ from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_files import read_rank_events
 from trainvitals.agent.run_parts import PIECE, RunParts
 from trainvitals.journal import registrations
+from trainvitals.journal.documents.events import ProcessEnd, ProcessEvent
 from trainvitals.journal.documents.registration import RAY, Registration
 from trainvitals.journal.documents.run import COMMAND, TRAINING
 from trainvitals.journal.failures import explain_exit_code
@@ -82,7 +83,7 @@ class RankWatch:
         if not old.is_over:
             message = f"{old.name} is now process {new.pid} (was {old.registration.pid})"
             self._lines.write_event(
-                "rank_replaced", message, severity="warning", about=old.participant, data={"pid": new.pid}
+                "rank_replaced", message, severity="warning", about=old.participant, data=ProcessEvent(pid=new.pid)
             )
         old.close()
 
@@ -109,7 +110,7 @@ class RankWatch:
                 "rank_started",
                 f"{rank.name} is process {registration.pid} on {self._context.host}",
                 about=registration.participant,
-                data={"pid": registration.pid, "kind": registration.kind},
+                data=ProcessEvent(pid=registration.pid, kind=registration.kind),
             )
         self.has_news = True
 
@@ -188,7 +189,7 @@ class RankWatch:
         participant, verdict = rank.participant, rank.verdict
         if verdict is None or ("rank_ended", participant, rank.registration.pid) in self._written:
             return
-        data = {"pid": rank.registration.pid, **describe_verdict(verdict)}
+        data = describe_verdict(verdict, pid=rank.registration.pid)
         # What it wrote of itself holds, but "finished", written at exit, does not hold against a bad exit status.
         leads = self._account.is_led_by(rank.registration)
         excused = self._account.has_ended and (leads or verdict.signal is None)
@@ -210,8 +211,6 @@ class RankWatch:
         return any(not runtime.is_same_process(driver.pid, driver.pid_start) for driver in drivers)
 
 
-def describe_verdict(verdict: ExitVerdict) -> dict[str, Any]:
-    """What an event keeps of it."""
-    reason = verdict.cause.as_json() if verdict.cause is not None else None
-    found = {"exit_code": verdict.exit_code, "signal": verdict.signal, "reason": reason}
-    return {key: value for key, value in found.items() if value is not None}
+def describe_verdict(verdict: ExitVerdict, **more: Any) -> ProcessEnd:
+    """What an event keeps of it; `more` are other fields."""
+    return ProcessEnd(exit_code=verdict.exit_code, signal=verdict.signal, reason=verdict.cause, **more)

@@ -27,6 +27,7 @@ from trainvitals.agent.stopping import Stopping
 from trainvitals.agent.timetable import Timetable
 from trainvitals.exporters.runs import EndedAt
 from trainvitals.journal import registrations
+from trainvitals.journal.documents.events import ProcessEvent
 from trainvitals.journal.documents.latest import LatestRun
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow
@@ -333,7 +334,9 @@ class WatchedRun:
         parts.alerting.leave()
         parts.program_files.leave()
         parts.consoles.look()
-        parts.lines.write_event("agent_detached", "agent stopped; the run continues", data={"pid": os.getpid()})
+        parts.lines.write_event(
+            "agent_detached", "agent stopped; the run continues", data=ProcessEvent(pid=os.getpid())
+        )
         self._write_status(time.monotonic(), force=True)
         parts.consoles.leave()
         parts.lines.close()

@@ -13,6 +13,8 @@ from trainvitals.agent.reading import Reading
 from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.wanted import intervals_of, wants_source
 from trainvitals.analysis.gpu_use import GpuUses
+from trainvitals.journal.documents.events import ProcessEvent
+from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
@@ -90,7 +92,7 @@ class RunLines:
         *,
         severity: str = "info",
         about: Participant | None = None,
-        data: Mapping[str, Any] | None = None,
+        data: Document | Mapping[str, Any] | None = None,
         when: float | None = None,
     ) -> None:
         """Write down that something happened; `when` in seconds since 1970, now by default."""
@@ -101,7 +103,7 @@ class RunLines:
             severity=severity,
             correlation_id=self._context.correlation_id,
             host=self._context.host,
-            data=data or None,
+            data=data,
             **(about.labels if about is not None else {}),
         )
         self._append("events", row.as_json())
@@ -189,8 +191,9 @@ def read_rank_events(folder: Path, host: str) -> set[tuple[str, Participant, int
     written: set[tuple[str, Participant, int]] = set()
     for _, line in read_table(folder, "events"):
         row = EventRow.parse(line)
-        if row.host == host and row.pid is not None and row.participant is not None:
-            written.add(("rank_ended" if row.event == "rank_lost" else row.event, row.participant, row.pid))
+        pid = row.details(ProcessEvent).pid
+        if row.host == host and pid is not None and row.participant is not None:
+            written.add(("rank_ended" if row.event == "rank_lost" else row.event, row.participant, pid))
     return written
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Row
+from trainvitals.journal.documents.events import ListenerBehind
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB
 
@@ -263,7 +264,7 @@ class Seals:
             self._reported.add((name, who))
             self.given_up += 1
             message = f"{name} was sealed before {who} acknowledged it; {who} continues from the segment"
-            data = {"file": name, "listeners": who, "files": self.given_up}
+            data = ListenerBehind(file=name, listeners=who, files=self.given_up)
             self._lines.write_event("listener_behind", message, severity="warning", data=data)
 
     def read_sealed(self, path: Path, first: int) -> Iterator[Row] | None:

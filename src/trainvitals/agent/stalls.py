@@ -6,8 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from trainvitals.agent.flight_records import find_record
 from trainvitals.agent.gpu_holding import GpuHolding
@@ -19,7 +18,7 @@ from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
 from trainvitals.alerts.environment import read_environment
 from trainvitals.analysis.frames import find_collective, find_odd
 from trainvitals.journal.documents.cause import STALLED, Cause
-from trainvitals.journal.documents.registration import PhaseNote
+from trainvitals.journal.documents.events import Recovery, Stall
 from trainvitals.journal.identity import Participant
 
 GPU_STATE = (
@@ -43,7 +42,7 @@ class Standstill:
     rank: WatchedRank
     state: str
     when: float
-    data: dict[str, Any]
+    data: Stall
 
 
 class Stalls:
@@ -85,7 +84,7 @@ class Stalls:
         before, rank.state = rank.state, state
         if state == "running":
             self.causes.pop(rank.participant, None)
-            self._lines.write_event("recovered", message, about=rank.participant, data={"was": before})
+            self._lines.write_event("recovered", message, about=rank.participant, data=Recovery(was=before))
             return
         if before == "running":
             rank.idle_when_stalled = idle
@@ -126,29 +125,35 @@ class Stalls:
             for gpu in self._lines.gpus.values()
         )
 
-    def _describe_rank(self, rank: WatchedRank, state: str, now: float) -> dict[str, Any]:
+    def _describe_rank(self, rank: WatchedRank, state: str, now: float) -> Stall:
         process_state = rank.read_process_state()
         if process_state == "stopped":
             rank.progress.ignore_pause()
         deaths = rank.children.deaths_since(rank.progress.last_logged)
-        data: dict[str, Any] = {
-            "silent_seconds": rank.progress.silence(now),
-            "process_state": process_state,
-            **_note_phase(rank.registration.phase, now),
-            "dead_children": [death.describe(rank.progress.last_logged) for death in deaths] or None,
-        }
-        if state == "stalled":
-            process = self._lines.processes.get(rank.participant)
-            data |= {
-                "step": rank.progress.step,
-                "step_seconds": rank.progress.step_seconds,
-                "process": dict(process.values) if process else None,
-                "gpus": [
-                    {**gpu.labels, **{key: gpu.values[key] for key in GPU_STATE if key in gpu.values}}
-                    for gpu in self._lines.gpus.values()
-                ],
-            }
-        return data
+        phase = rank.registration.phase
+        if phase is not None and not phase.name:
+            phase = None
+        found = Stall(
+            silent_seconds=rank.progress.silence(now),
+            process_state=process_state,
+            phase=phase.name if phase is not None else None,
+            phase_seconds=now - phase.since if phase is not None else None,
+            phase_longest=phase.longest if phase is not None else None,
+            dead_children=tuple(death.describe(rank.progress.last_logged) for death in deaths) or None,
+        )
+        if state != "stalled":
+            return found
+        process = self._lines.processes.get(rank.participant)
+        return replace(
+            found,
+            step=rank.progress.step,
+            step_seconds=rank.progress.step_seconds,
+            process=dict(process.values) if process else None,
+            gpus=tuple(
+                {**gpu.labels, **{key: gpu.values[key] for key in GPU_STATE if key in gpu.values}}
+                for gpu in self._lines.gpus.values()
+            ),
+        )
 
     # -- where they are: beside the loop, for reading stacks takes seconds
 
@@ -187,29 +192,31 @@ class Stalls:
             self._write(item, odd)
         known = [self.causes[who] for who in odd if who in self.causes]
         if odd and not known:  # it logs nothing, so that its silence was not noticed
-            seconds = max(item.data["silent_seconds"] for item in noted)
+            seconds = max(item.data.silent_seconds or 0.0 for item in noted)
             known = [Cause(kind=STALLED, seconds=seconds, detail=self._explain(odd[0], odd)).about(odd[0])]
         self.cause = known[0] if known else self.causes.get(noted[0].rank.participant, self.cause)
 
     def _write(self, item: Standstill, odd: tuple[Participant, ...]) -> None:
         rank, participant = item.rank, item.rank.participant
         stacks = self._stacks.get(participant, Stacks())
-        data = {key: value for key, value in item.data.items() if value is not None}
-        parts = [*data.get("dead_children", ()), _describe_phase(item), self._explain(participant, odd)]
+        data = item.data
+        parts = [*(data.dead_children or ()), _describe_phase(data), self._explain(participant, odd)]
         place = "; ".join(filter(None, parts))
-        if data.get("process_state") == "stopped":
+        if data.process_state == "stopped":
             place = "the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
-        cause = Cause(kind=STALLED, seconds=data["silent_seconds"], detail=place).about(participant)
+        cause = Cause(kind=STALLED, seconds=data.silent_seconds, detail=place).about(participant)
         if item.state == "hung" and not place:
             cause = self.causes.get(participant, cause)
         if rank.state != "running":
             self.causes[participant] = cause
-        data["reason"] = cause.as_json()
+        data = replace(data, reason=cause)
         if item.state == "stalled" or stacks.frames:
-            data |= self._describe_stacks(stacks)
+            data = self._add_stacks(data, stacks)
         self._lines.write_event(
             item.state,
-            str(cause) if item.state == "stalled" else f"{rank.name} has not logged for {data['silent_seconds']:.0f} s",
+            str(cause)
+            if item.state == "stalled"
+            else f"{rank.name} has not logged for {data.silent_seconds or 0.0:.0f} s",
             severity="warning" if item.state == "stalled" else "critical",
             about=participant,
             data=data,
@@ -228,38 +235,26 @@ class Stalls:
         names = ", ".join(who.title for who in odd)
         return f"it waits{f' in {operation}' if operation else ''} for {names}: {self._stacks[odd[0]].describe()}"
 
-    def _describe_stacks(self, stacks: Stacks) -> dict[str, Any]:
-        """What an event keeps of them."""
-        data: dict[str, Any] = {}
-        if stacks.path is not None:
-            inside = stacks.path.is_relative_to(self._folder)
-            data["stacks"] = str(stacks.path.relative_to(self._folder) if inside else stacks.path)
-        if stacks.extract:
-            data["main_thread"] = list(stacks.extract)
-        threads = {str(who): list(item.frames[:KEPT_FRAMES]) for who, item in self._stacks.items() if item.frames}
-        if threads:
-            data["main_threads"] = threads
-        if stacks.workers:
-            data["workers"] = {str(pid): list(frames[:EXTRACT_FRAMES]) for pid, frames in stacks.workers.items()}
-        if stacks.note:
-            data["note"] = stacks.note
-        if self._records:
-            data["flight_records"] = list(self._records)
-        return data
+    def _add_stacks(self, data: Stall, stacks: Stacks) -> Stall:
+        """With what an event keeps of them."""
+        path = stacks.path
+        if path is not None and path.is_relative_to(self._folder):
+            path = path.relative_to(self._folder)
+        threads = {str(who): item.frames[:KEPT_FRAMES] for who, item in self._stacks.items() if item.frames}
+        return replace(
+            data,
+            stacks=str(path) if path is not None else None,
+            main_thread=tuple(stacks.extract) or None,
+            main_threads=threads or None,
+            workers={str(pid): tuple(frames[:EXTRACT_FRAMES]) for pid, frames in stacks.workers.items()} or None,
+            note=stacks.note or None,
+            flight_records=self._records or None,
+        )
 
 
-def _note_phase(phase: PhaseNote | None, now: float) -> dict[str, Any]:
-    """What an event keeps of it."""
-    if phase is None or not phase.name:
-        return {}
-    return {"phase": phase.name, "phase_seconds": now - phase.since, "phase_longest": phase.longest}
-
-
-def _describe_phase(item: Standstill) -> str:
+def _describe_phase(data: Stall) -> str:
     """In which phase it is, for how long, and how long that took before; empty where the framework reports none."""
-    phase = item.data.get("phase")
-    if phase is None:
+    if data.phase is None:
         return ""
-    longest = item.data["phase_longest"]
-    before = f" (at most {longest:.3g} s before)" if longest is not None else ""
-    return f"in {phase} for {item.data['phase_seconds']:.0f} s{before}"
+    before = f" (at most {data.phase_longest:.3g} s before)" if data.phase_longest is not None else ""
+    return f"in {data.phase} for {data.phase_seconds or 0.0:.0f} s{before}"

@@ -12,7 +12,7 @@ from trainvitals.alerts.engine import Change, Engine, Point
 from trainvitals.alerts.points import EventPoints, life_point
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal.documents.cause import STALLED, Cause
-from trainvitals.journal.documents.fields import real
+from trainvitals.journal.documents.events import ProcessEnd, ProcessEvent, Stall
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.documents.run import BAD_ENDS, TRAINING
 from trainvitals.journal.encoding import TimeParser
@@ -66,7 +66,7 @@ def replay(
 
 
 def _count_participants(events: Iterable[EventRow]) -> int:
-    started = (row for row in events if row.event == "rank_started" and (row.data or {}).get("kind") == TRAINING)
+    started = (row for row in events if row.event == "rank_started" and row.details(ProcessEvent).kind == TRAINING)
     return len({row.participant for row in started})
 
 
@@ -112,10 +112,10 @@ def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]
     """The states of the participants from the events, as the agent saw them then: a stall for as long as it lasted."""
     stalls: dict[Participant, _Stall] = {}
     for row in events:
-        when, data, participant = row.seconds, row.data or {}, row.participant or Participant()
+        when, participant = row.seconds, row.participant or Participant()
         state = _STATES.get(row.event)
-        if row.event == "run_ended" and world_size == 1 and data.get("status") in BAD_ENDS:
-            state = str(data["status"])
+        if row.event == "run_ended" and world_size == 1 and (end := row.details(ProcessEnd).status) in BAD_ENDS:
+            state = end
         if when is None or state is None:
             continue
         began = stalls.pop(participant, None)
@@ -124,7 +124,7 @@ def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]
         cause = row.cause or Cause(detail=row.message)  # an event of an older version has a sentence only
         if row.event == "hung" and row.cause is None:
             cause = began.cause if began is not None else Cause(kind=STALLED)
-        silence = real(data.get("silent_seconds")) or 0.0
+        silence = row.details(Stall).silent_seconds or 0.0
         yield life_point(participant, state, cause, silence, world_size, when)
         if state in ("stalled", "hung"):
             stalls[participant] = _Stall(state, cause, when, silence)

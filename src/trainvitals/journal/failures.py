@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.journal.documents.cause import EXCEPTION, Cause
-from trainvitals.journal.documents.fields import finite
+from trainvitals.journal.documents.events import ProgramFailure
 from trainvitals.journal.documents.rows import FAILED, EventRow
 from trainvitals.journal.follower import Wanted, read_table
 from trainvitals.journal.identity import Participant
@@ -42,7 +42,7 @@ def explain_exit_code(folder: Path, exit_code: int) -> Cause | None:
     last = next((row for row in reversed(rows) if _exit_code_of(row) == exit_code), None)
     if last is None:
         return None
-    began = finite((last.data or {}).get("began"))
+    began = last.details(ProgramFailure).began
     first = last if began is None else next(row for row in rows if (row.seconds or 0.0) >= began)
     cause = _cause_of(first)
     return cause.about(first.participant) if first.participant not in (None, Participant()) else cause
@@ -55,7 +55,7 @@ def _read_rows(folder: Path, wanted: Wanted) -> list[tuple[FileName, EventRow]]:
     return [
         (name, row)
         for name, row in found
-        if row.event == FAILED and "traceback" in (row.data or {}) and row.seconds is not None
+        if row.event == FAILED and row.details(ProgramFailure).traceback is not None and row.seconds is not None
     ]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.events import ProgramFailure
 from trainvitals.journal.documents.registration import PhaseNote
 from trainvitals.journal.documents.rows import FAILED
 from trainvitals.journal.documents.run import ENDED, RunFile
@@ -226,7 +227,9 @@ class Run(LoggingRun):
         if exception is not None:
             trace = failure_text.format_traceback(exception)
         if trace is not None and cause is not None:
-            self.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
+            self.event(
+                FAILED, str(cause), severity="critical", **ProgramFailure(reason=cause, traceback=trace).as_json()
+            )
         if exception is not None:
             failure_text.note_written(exception)
         if self.refused:

@@ -15,6 +15,7 @@ from typing import Any
 from trainvitals import settings
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import CUT_OFF, Cause
+from trainvitals.journal.documents.events import ProgramFailure
 from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.documents.rows import FAILED
 from trainvitals.journal.documents.run import RunFile
@@ -92,7 +93,9 @@ class SupervisedRun:
             copy, participant = self._find_rank(rank, rank + 1), Participant(rank=rank)
             if all(item.participant != participant for item in read_failures(self.folder, copy.attempt)):
                 cause, trace = failure_text.explain_exception(error), failure_text.format_traceback(error)
-                copy.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
+                copy.event(
+                    FAILED, str(cause), severity="critical", **ProgramFailure(reason=cause, traceback=trace).as_json()
+                )
         self._failures.clear()
 
     def finish(self, status: str = "finished", exception: BaseException | None = None) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.events import ProcessEnd
 from trainvitals.journal.documents.fields import (
+    D,
     Document,
     entry,
     finite,
@@ -56,20 +58,27 @@ class EventRow(Document):
         """Whom it is about; None for the whole run or its host."""
         return Participant(self.role, self.rank) if self.rank is not None else None
 
-    @property
-    def pid(self) -> int | None:
-        """The process it is about."""
-        return whole((self.data or {}).get("pid"))
+    def details(self, kind: type[D]) -> D:
+        """Its `data`, as events of that kind have it (`documents.events`)."""
+        return kind.parse(self.data)
 
     @property
     def cause(self) -> Cause | None:
         """Why, where the event is an end or a stall."""
-        return Cause.read((self.data or {}).get("reason"))
+        return self.details(ProcessEnd).reason
 
 
-def new_event(event: str, message: str, *, when: float | None = None, **more: Any) -> EventRow:
+def new_event(
+    event: str,
+    message: str,
+    *,
+    when: float | None = None,
+    data: Document | Mapping[str, Any] | None = None,
+    **more: Any,
+) -> EventRow:
     """An event that happens now, or at `when` (seconds since 1970); `more` are other fields."""
-    return EventRow(timestamp=format_time(when), event=event, message=message, **more)
+    plain = data.as_json() if isinstance(data, Document) else data
+    return EventRow(timestamp=format_time(when), event=event, message=message, data=plain or None, **more)
 
 
 def _silence(value: object) -> bool | str | None:

@@ -54,12 +54,13 @@ def write_failure(began: float) -> None:
 
 
 def _write(cause: Cause, trace: str, began: float) -> None:
+    from trainvitals.journal.documents.events import ProgramFailure
     from trainvitals.journal.documents.rows import FAILED
     from trainvitals.trainer import join, ranks
     from trainvitals.trainer.autostart.trouble import write_event
 
     rank = ranks.find_rank(os.environ)
-    data = {"reason": cause.as_json(), "traceback": trace, "began": began}
+    data = ProgramFailure(pid=os.getpid(), reason=cause, traceback=trace, began=began)
     attempt = 1 + join.restart_count(os.environ)
     # Without others it is not a rank but some program, of which there may be many.
     number = rank.rank if rank.world_size > 1 else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainvitals.journal.documents.events import ProcessEvent
 
 
 def note_trouble(text: str) -> None:
@@ -20,7 +22,7 @@ def write_event(
     severity: str,
     rank: int | None = None,
     attempt: int = 1,
-    data: Mapping[str, Any] | None = None,
+    data: ProcessEvent | None = None,
 ) -> None:
     """An event of the run that `trainvitals run` made; silent where there is none. Never raises."""
     folder = os.environ.get("TRAINVITALS_RUN_DIR")
@@ -28,6 +30,7 @@ def write_event(
         return
     try:
         from trainvitals import runtime
+        from trainvitals.journal.documents.events import ProcessEvent
         from trainvitals.journal.documents.rows import new_event
         from trainvitals.journal.encoding import encode_line
         from trainvitals.journal.layout import FileName
@@ -35,8 +38,8 @@ def write_event(
 
         name = FileName("events", attempt, "", rank=rank, pid=os.getpid())
         writer = LineWriter(Path(folder), name, on_trouble=_ignore)
-        more = {"pid": os.getpid(), **(data or {})}
-        row = new_event(event, message, severity=severity, rank=rank, host=runtime.host_name(), data=more)
+        data = data or ProcessEvent(pid=os.getpid())
+        row = new_event(event, message, severity=severity, rank=rank, host=runtime.host_name(), data=data)
         writer.append(encode_line(row.as_json()))
         writer.close(0)
     except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: there is no one left to notify

@@ -8,7 +8,7 @@ from trainvitals.analysis.findings import RunEnding
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.cause import Cause
-from trainvitals.journal.documents.fields import mapping, texts
+from trainvitals.journal.documents.events import ProgramFailure, Stall
 from trainvitals.journal.documents.rows import FAILED, EventRow
 from trainvitals.journal.documents.run import BAD_ENDS
 from trainvitals.journal.encoding import parse_time
@@ -45,7 +45,7 @@ def read_ending(reader: Reader) -> RunEnding:
         stall=_find_stall(events, stalls),
         stacks=_read_stacks(stalls.values()),
         raised=frozenset(row.participant for row in events if row.event == FAILED and row.participant is not None),
-        flight_records=[note for row in events for note in texts((row.data or {}).get("flight_records")) or ()],
+        flight_records=[note for row in events for note in row.details(Stall).flight_records or ()],
         oom_kills=sum(row.event == "oom_kill" for row in events),
         stopped_by=_find_sender(reader, began),
         job=str(info.file.placed),
@@ -59,9 +59,9 @@ def read_ending(reader: Reader) -> RunEnding:
 
 def _find_traceback(events: Sequence[EventRow], cause: Cause) -> str:
     """Of the exception that is the cause; of several participants that failed, the one that is named."""
-    failed = [row for row in events if row.event == FAILED and "traceback" in (row.data or {})]
+    failed = [row for row in events if row.event == FAILED and row.details(ProgramFailure).traceback is not None]
     own = [row for row in failed if cause.rank is None or row.participant == cause.participant]
-    return next((str((row.data or {})["traceback"]) for row in own or failed), "")
+    return next((row.details(ProgramFailure).traceback or "" for row in own or failed), "")
 
 
 def _read_stalls(events: Sequence[EventRow]) -> dict[Participant, EventRow]:
@@ -80,10 +80,10 @@ def _read_stacks(stalls: Iterable[EventRow]) -> dict[Participant, tuple[str, ...
     """Where the main threads were, as the agent of each host saw it: also those of participants that do not log."""
     found: dict[Participant, tuple[str, ...]] = {}
     for row in stalls:
-        for key, frames in (mapping((row.data or {}).get("main_threads")) or {}).items():
+        for key, frames in (row.details(Stall).main_threads or {}).items():
             who = Participant.parse(key)
             if who is not None:
-                found[who] = texts(frames) or ()
+                found[who] = frames
     return found
 
 
