@@ -7,7 +7,8 @@ import json
 import pytest
 
 from trainvitals.analysis.gpu_days import MOST_DAYS, GpuDay, GpuDays, date_of
-from trainvitals.analysis.gpu_use import GpuUse, GpuUses, parse_uses
+from trainvitals.analysis.gpu_use import GpuUse, GpuUses, kept_gpus
+from trainvitals.journal.documents.status import Status
 
 MIDNIGHT = 20_000 * 86_400.0
 LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1"}
@@ -48,7 +49,7 @@ def test_the_next_agent_goes_on_and_old_days_are_forgotten() -> None:
             use.add(LABELS, {"utilization_percent": 50.0, "power_draw_watts": 100.0}, MIDNIGHT + day * 86_400 + second)
     kept = json.loads(json.dumps(use.as_json()))
     assert len(kept["GPU-1"]["days"]) == MOST_DAYS
-    (again,) = parse_uses(kept)
+    again = next(kept_gpus(Status.parse({"gpu_summary": kept}))).as_use()
     assert again.as_json() == kept["GPU-1"]
     assert again.days.days[date_of(MIDNIGHT + 6 * 86_400)].used_seconds == 5.0
 

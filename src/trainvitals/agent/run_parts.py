@@ -24,11 +24,12 @@ from trainvitals.agent.stalls import Stalls
 from trainvitals.agent.training_log import TrainingLog
 from trainvitals.alerts.environment import read_environment
 from trainvitals.analysis.gpu_days import IDLE_PERCENT
-from trainvitals.analysis.gpu_use import GpuUses, parse_uses
+from trainvitals.analysis.gpu_use import GpuUses, kept_gpus
 from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.rows import RunDescription
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.documents.events import ProcessEvent
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.follower import Relay
@@ -57,7 +58,7 @@ class RunParts:
         self._known_shipment = known.shipment
         self.training_log = TrainingLog(known)
         idle_percent = context.settings.alerts_thresholds.get("gpu_idle_percent", IDLE_PERCENT)
-        self.gpu_use = GpuUses(parse_uses(known.gpu_summary, idle_percent=idle_percent), idle_percent)
+        self.gpu_use = GpuUses((gpu.as_use(idle_percent) for gpu in kept_gpus(known)), idle_percent)
         self.holding = GpuHolding(context.machine.gpu_users, self.before.held_gpus)
         self.consoles = Consoles(context.folder, context.settings, known.consoles)
         ranks.gpus_of = self.holding.gpus_of
@@ -102,7 +103,7 @@ class RunParts:
         self.lines.write_event(
             "agent_attached",
             "agent monitors this run again" if again else "agent monitors this run",
-            data={"pid": os.getpid()},
+            data=ProcessEvent(pid=os.getpid()),
         )
         context.log.info("watching", folder=str(context.folder), again=again)
 

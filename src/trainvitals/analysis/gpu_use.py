@@ -6,7 +6,7 @@ view reads what the agent kept, or the recorded series where there is no such re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,9 @@ from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.gpu_days import IDLE_PERCENT, GpuDays
 from trainvitals.analysis.spread import Spread
 from trainvitals.journal.documents.fields import finite, text, whole
-from trainvitals.journal.identity import gpu_key, gpu_title
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.identity import gpu_key, gpu_number, gpu_title
+from trainvitals.safe_text import one_line
 
 METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
 _ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
@@ -89,24 +91,89 @@ class GpuUse:
         return kept | ({"days": days} if (days := self.days.as_json()) else {})
 
 
-def parse_use(key: str, kept: Mapping[str, Any], host: object = None, idle_percent: float = IDLE_PERCENT) -> GpuUse:
-    """What `as_json` made of the GPU with this key."""
-    labels = {name: kept[name] for name in _FACTS if name in kept}
-    labels |= {"gpu_uuid": key} if key != str(labels.get("gpu_index")) else {}
-    labels |= {"host": host} if host is not None else {}
-    numbers = {key: value for key, item in kept.items() if (value := finite(item)) is not None}
-    use = GpuUse(
-        labels,
-        memory_total_mb=numbers.get("memory_total_mb"),
-        energy=Energy(*map(numbers.get, _ENERGY_KEYS)),
-        state=text(kept.get("state")) or "",
-        days=GpuDays.parse(kept.get("days")),
-        idle_percent=idle_percent,
-    )
-    for name in METRICS:
-        values = (numbers.get(f"{name}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high", "last"))
-        use.spreads[name] = Spread(whole(kept.get(f"{name}_count")) or 0, *values)
-    return use
+class KeptGpu:
+    """A GPU as an agent kept it: an entry of the `gpu_summary` of a status file. Thousands are read at once, so only
+    what is asked for is parsed; what is missing or damaged is unknown."""
+
+    __slots__ = ("_days", "_kept", "host", "key")
+
+    def __init__(self, key: str, kept: Mapping[str, Any], host: str | None = None) -> None:
+        self.key, self.host = key, host
+        self._kept = kept
+        self._days: GpuDays | None = None
+
+    @property
+    def number(self) -> str:
+        """How people call it."""
+        return one_line(gpu_number(self._kept))[:20]
+
+    @property
+    def uuid(self) -> str:
+        """Empty if its agent could not read it: then it is known by its index."""
+        return "" if self.key == self.number else self.key
+
+    @property
+    def name(self) -> str:
+        return one_line(text(self._kept.get("gpu_name")) or "")[:80]
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self._kept.get("simulated"))
+
+    @property
+    def state(self) -> str:
+        """What its driver says, unless that is `ok`."""
+        return one_line(text(self._kept.get("state")) or "")[:80]
+
+    @property
+    def joules(self) -> float | None:
+        """That it used in the run."""
+        return self._number(_ENERGY_KEYS[0])
+
+    @property
+    def days(self) -> GpuDays:
+        if self._days is None:
+            self._days = GpuDays.parse(self._kept.get("days"))
+        return self._days
+
+    def is_own(self, own: Collection[str] | None) -> bool:
+        """Whether it is the run's, whose own are `own` if that is known."""
+        return is_own(self.key, self._kept, own)
+
+    def last(self, metric: str) -> float | None:
+        """The newest value of a metric."""
+        found = self._number(f"{metric}_last")
+        if found is None and metric == "memory_percent":
+            used, total = self._number("memory_used_mb_last"), self._number("memory_total_mb")
+            return 100 * used / total if used is not None and total else None
+        return found
+
+    def as_use(self, idle_percent: float = IDLE_PERCENT) -> GpuUse:
+        """All of it, so that more samples can be added."""
+        labels = {name: self._kept[name] for name in _FACTS if name in self._kept}
+        labels |= {"gpu_uuid": self.key} if self.key != str(labels.get("gpu_index")) else {}
+        labels |= {"host": self.host} if self.host is not None else {}
+        return GpuUse(
+            labels,
+            {name: self._spread(name) for name in METRICS},
+            memory_total_mb=self._number("memory_total_mb"),
+            energy=Energy(*map(self._number, _ENERGY_KEYS)),
+            state=text(self._kept.get("state")) or "",
+            days=GpuDays.parse(self._kept.get("days")),
+            idle_percent=idle_percent,
+        )
+
+    def _spread(self, metric: str) -> Spread:
+        values = (self._number(f"{metric}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high", "last"))
+        return Spread(whole(self._kept.get(f"{metric}_count")) or 0, *values)
+
+    def _number(self, name: str) -> float | None:
+        return finite(self._kept.get(name))
+
+
+def kept_gpus(status: Status) -> Iterator[KeptGpu]:
+    """The GPUs that the agent of one host measured."""
+    return (KeptGpu(key, kept, status.host) for key, kept in status.gpu_summary.items())
 
 
 def name_model(labels: Mapping[str, Any]) -> str:
@@ -118,25 +185,6 @@ def name_model(labels: Mapping[str, Any]) -> str:
 def is_own(key: str, about: Mapping[str, Any], own: Collection[str] | None) -> bool:
     """Whether a GPU is the run's, whose own are `own` if that is known. One that does not exist is nobody else's."""
     return own is None or bool(about.get("simulated")) or key in own or about.get("mig_parent") in own
-
-
-def parse_uses(summary: object, host: object = None, idle_percent: float = IDLE_PERCENT) -> list[GpuUse]:
-    """The GPUs in the `gpu_summary` of a status file."""
-    kept = summary.items() if isinstance(summary, Mapping) else ()
-    return [parse_use(str(key), item, host, idle_percent) for key, item in kept if isinstance(item, Mapping)]
-
-
-def parse_energy(summary: Mapping[str, Mapping[str, Any]], own: Collection[str] | None) -> float | None:
-    """Joules of the run's own GPUs in the `gpu_summary` of a status file, for lists of many runs; None if none reported
-    any."""
-    found = (finite(kept.get(_ENERGY_KEYS[0])) for key, kept in summary.items() if is_own(key, kept, own))
-    known = [joules for joules in found if joules is not None]
-    return sum(known) if known else None
-
-
-def last_of(kept: Mapping[str, Any], name: str) -> float | None:
-    """The newest value of a metric in what `as_json` made, for pages of thousands of GPUs."""
-    return finite(kept.get(f"{name}_{_SPREAD_KEYS['last']}"))
 
 
 class GpuUses:
@@ -159,6 +207,12 @@ class GpuUses:
 
     def as_json(self) -> dict[str, dict[str, Any]]:
         return {key: use.as_json() for key, use in self._uses.items()}
+
+
+def kept_energy(status: Status) -> float | None:
+    """Joules of the run's own GPUs on one host, for lists of many runs; None if none reported any."""
+    known = [gpu.joules for gpu in kept_gpus(status) if gpu.is_own(status.own_gpus) and gpu.joules is not None]
+    return sum(known) if known else None
 
 
 def total_energy(uses: Iterable[GpuUse]) -> float | None:

@@ -231,7 +231,7 @@ def _add_days(
         if node is None:
             continue
         for use in part.gpus:
-            found = use.between(first, last)
+            found = use.days.between(first, last)
             # Of one that was exchanged nothing is shown any more.
             gpu = node.find(use.number, use.uuid) if found is not None else None
             if found is not None and gpu is not None:

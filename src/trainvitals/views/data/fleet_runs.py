@@ -6,20 +6,18 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-from trainvitals.analysis.gpu_days import MOST_DAYS, GpuDay, GpuDays
-from trainvitals.analysis.gpu_use import last_of
+from trainvitals.analysis.gpu_days import MOST_DAYS
+from trainvitals.analysis.gpu_use import KeptGpu, kept_gpus
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
-from trainvitals.journal.documents.fields import finite, text
 from trainvitals.journal.documents.run import UNREADABLE
 from trainvitals.journal.documents.status import AlertStatus, Status
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.identity import Participant, gpu_number
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.safe_text import one_line
 
@@ -34,54 +32,6 @@ RACK_LABEL = "rack"
 """Of pods."""
 
 
-class FleetGpu:
-    """A GPU of a run as its agent counted it. Thousands are read at once, so only what is asked for is parsed."""
-
-    __slots__ = ("_days", "_kept", "host", "key")
-
-    def __init__(self, host: str, key: str, kept: Mapping[str, Any]) -> None:
-        self.host, self.key = host, key
-        self._kept = kept
-        self._days: GpuDays | None = None
-
-    @property
-    def number(self) -> str:
-        """How people call it."""
-        return one_line(gpu_number(self._kept))[:20]
-
-    @property
-    def uuid(self) -> str:
-        """Empty if its agent could not read it: then it is known by its index."""
-        return "" if self.key == self.number else self.key
-
-    @property
-    def name(self) -> str:
-        return one_line(text(self._kept.get("gpu_name")) or "")[:80]
-
-    @property
-    def simulated(self) -> bool:
-        return bool(self._kept.get("simulated"))
-
-    @property
-    def state(self) -> str:
-        """What its driver says, unless that is `ok`."""
-        return one_line(text(self._kept.get("state")) or "")[:80]
-
-    def last(self, metric: str) -> float | None:
-        """Its newest value."""
-        found = last_of(self._kept, metric)
-        if found is None and metric == "memory_percent":
-            used, total = last_of(self._kept, "memory_used_mb"), finite(self._kept.get("memory_total_mb"))
-            return 100 * used / total if used is not None and total else None
-        return found
-
-    def between(self, first: str, last: str) -> GpuDay | None:
-        """What it did from the `first` to the `last` day; None if nothing was measured."""
-        if self._days is None:
-            self._days = GpuDays.parse(self._kept.get("days"))
-        return self._days.between(first, last)
-
-
 @dataclass(frozen=True, slots=True)
 class HostPart:
     """A run on one host, as the agent there reported it last."""
@@ -93,12 +43,12 @@ class HostPart:
     pids: tuple[int, ...]
     """Processes that live, in order of their rank."""
     participants: frozenset[Participant]
-    gpus: tuple[FleetGpu, ...]
+    gpus: tuple[KeptGpu, ...]
     """All that were measured, held or not."""
     held: frozenset[str]
     alerts: tuple[AlertStatus, ...]
 
-    def holds(self, gpu: FleetGpu) -> bool:
+    def holds(self, gpu: KeptGpu) -> bool:
         """Whether the run holds this GPU. Those that do not exist are nobody else's."""
         return gpu.simulated or gpu.key in self.held
 
@@ -189,9 +139,7 @@ def _read_part(status: Status, info: RunInfo) -> HostPart:
         # Under `trainvitals run` the same process is its command and a rank.
         pids=tuple(dict.fromkeys(alive.values())),
         participants=frozenset(status.participants()),
-        gpus=tuple(
-            FleetGpu(status.host, str(key), kept) for key, kept in islice(status.gpu_summary.items(), MOST_GPUS)
-        ),
+        gpus=tuple(islice(kept_gpus(status), MOST_GPUS)),
         held=frozenset(status.held_gpus or ()),
         alerts=status.alerts if status.attempt in (None, info.attempt) else (),
     )

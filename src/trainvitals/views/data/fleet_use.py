@@ -88,7 +88,7 @@ def describe_use(
         found = False
         for part in run.parts:
             for use in part.gpus:
-                day = use.between(first, last) if part.holds(use) else None
+                day = use.days.between(first, last) if part.holds(use) else None
                 if day is None:
                     continue
                 found = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainvitals.analysis.energy import Energy
-from trainvitals.analysis.gpu_use import METRICS, GpuUse, is_own, parse_uses
+from trainvitals.analysis.gpu_use import METRICS, GpuUse, is_own, kept_gpus
 from trainvitals.analysis.spread import spread_of
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.status import Status
@@ -15,7 +15,7 @@ from trainvitals.journal.identity import gpu_key
 
 def read_gpus(reader: Reader, statuses: Sequence[Status]) -> list[GpuUse]:
     """Every GPU of the run, in order of host and index."""
-    found = [use for status in statuses for use in parse_uses(status.gpu_summary, status.host)]
+    found = [gpu.as_use() for status in statuses for gpu in kept_gpus(status)]
     # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
     if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
         found = _read_series(reader)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from trainvitals import catalog
 from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
 from trainvitals.alerts.records import current as current_alerts
-from trainvitals.analysis.gpu_use import parse_energy
+from trainvitals.analysis.gpu_use import kept_energy
 from trainvitals.analysis.health import Health, format_problems, judge_health
 from trainvitals.errors import RunNotFound, TrainvitalsError
 from trainvitals.journal.contracts import Reader, Runs
@@ -198,7 +198,7 @@ def make_row(
     now = time.time()
     is_judged = findings is not None and findings.attempt == info.attempt and not info.is_live
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
-    reported = [parse_energy(status.gpu_summary, status.own_gpus) for status in statuses]
+    reported = [kept_energy(status) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
     words = [moment for status in current if (moment := parse_time(status.updated)) is not None]
     return ListedRun(
