@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainvitals.alerts import messages
-from trainvitals.alerts.engine import FIRING, RESOLVED, Change
+from trainvitals.alerts.cases import FIRING, RESOLVED
+from trainvitals.alerts.engine import Change
 from trainvitals.alerts.records import from_change
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal.documents.rows import SEVERITIES, AlertKey, AlertRow, new_alert_row

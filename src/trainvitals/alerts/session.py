@@ -22,8 +22,9 @@ from typing import Any
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
+from trainvitals.alerts.cases import FIRING
 from trainvitals.alerts.channels.bell import find_terminals
-from trainvitals.alerts.engine import FIRING, Change, Engine, Point
+from trainvitals.alerts.engine import Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.ledger import ANSWERS, Ledger, Policy

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from trainvitals import catalog
 from trainvitals.alerts.builtin import keys_of
-from trainvitals.alerts.engine import FIRING, RESOLVED, Change, Engine, Point
+from trainvitals.alerts.cases import FIRING, RESOLVED
+from trainvitals.alerts.engine import Change, Engine, Point
 from trainvitals.alerts.language import metrics
 from trainvitals.alerts.rules import Rule, parse_rule
 from trainvitals.analysis.findings import Curve, Finding, Measurements, NotJudged
