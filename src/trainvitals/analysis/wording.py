@@ -1,18 +1,35 @@
-"""Numbers in sentences. Tested in tests/analysis/test_diagnosis.py."""
+"""Numbers in sentences, written as the views write them: `views.data.quantities` has these and more.
+Tested in tests/views/data/test_quantities.py and tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
 import math
 
+NONE = "-"
+"""Shown where a value is missing."""
+
+
+def format_value(value: float | None, digits: int = 4) -> str:
+    """A metric with `digits` significant digits: `0.02134`, `1.2e-5`, `12,480`, `NaN`; `-` if there is none."""
+    if value is None:
+        return NONE
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == int(value) and abs(value) < 1e9:
+        return f"{int(value):,}"
+    if 1e-4 <= abs(value) < 1e7:
+        decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+        text = f"{value:,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+
 
 def show(value: float) -> str:
-    """Four significant digits."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
-        text = f"{value:,.{max(3 - math.floor(math.log10(abs(value))), 0) if value else 0}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.3g}"
+    """In a finding, as everywhere else."""
+    return format_value(value)
 
 
 def percent(share: float, decimals: int | None = None) -> str:
@@ -42,7 +59,7 @@ def count_of(count: int, word: str, plural: str = "") -> str:
 
 
 def span(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    """Roughly, for sentences that say `about`: `40 s`, `12 min`, `3.5 h`, `2.1 d`. Tables have `format_duration`."""
     for limit, unit, size in ((90, "s", 1), (5400, "min", 60), (172_800, "h", 3600)):
         if seconds < limit:
             value = seconds / size
@@ -50,6 +67,36 @@ def span(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
+def format_seconds(value: float) -> str:
+    """A short time, such as that of a step: `830 µs`, `102 ms`, `1.25 s`, then as `format_duration`."""
+    size = abs(value)
+    if value == 0:
+        return "0 s"
+    if size < 0.9995e-3:  # above, three digits are 1 ms
+        return f"{value * 1e6:.3g} µs"
+    if size < 0.9995:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.3g} s" if size < 60 else format_duration(value)
+
+
+def format_duration(seconds: float | None) -> str:
+    """How long something took: `0.8 s`, `12 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, seconds_left = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds_left:02d} s"
+    hours, minutes_left = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes_left:02d} min"
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
 def seconds_of(value: float) -> str:
-    """A step time: `820 ms`, `1.72 s`."""
-    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+    """A step time in a finding, as everywhere else."""
+    return format_seconds(value)

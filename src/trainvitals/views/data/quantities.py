@@ -1,8 +1,8 @@
 """Numbers as people read them, in two densities, and never a number where there is none.
 
 `format_value` and its neighbours are for sentences and tables; `format_short` and `format_measure` for narrow cells,
-where four digits and a unit must do. The page has the former in `web/src/logic/format.ts`: both are tested against
-tests/data/formats.json.
+where four digits and a unit must do. Those that findings need as well come from `analysis.wording`. The page has the
+former in `web/src/logic/format.ts`: both are tested against tests/data/formats.json.
 """
 
 from __future__ import annotations
@@ -12,32 +12,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from trainvitals.analysis.wording import NONE as NONE
+from trainvitals.analysis.wording import format_duration as format_duration
+from trainvitals.analysis.wording import format_seconds as format_seconds
+from trainvitals.analysis.wording import format_value as format_value
+
 if TYPE_CHECKING:  # numpy
     from trainvitals.views.data.shapes import CostJson
 
-NONE = "-"
-"""Shown where a value is missing."""
-
 _LARGE = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """From where on, by what it is divided, and the letter."""
-
-
-def format_value(value: float | None, digits: int = 4) -> str:
-    """A metric with `digits` significant digits: `0.02134`, `1.2e-5`, `12,480`, `NaN`; `-` if there is none."""
-    if value is None:
-        return NONE
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == int(value) and abs(value) < 1e9:
-        return f"{int(value):,}"
-    if 1e-4 <= abs(value) < 1e7:
-        decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
-        text = f"{value:,.{decimals}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
 def format_short(value: float | None) -> str:
@@ -111,36 +95,6 @@ def format_confidence(share: float | None) -> str:
     if share is None:
         return NONE
     return "> 99.99 %" if share > 0.9999 else f"{math.floor(share * 10_000) / 100:g} %"
-
-
-def format_seconds(value: float) -> str:
-    """A short time, such as that of a step: `830 µs`, `102 ms`, `1.25 s`, then as `format_duration`."""
-    size = abs(value)
-    if value == 0:
-        return "0 s"
-    if size < 0.9995e-3:  # above, three digits are 1 ms
-        return f"{value * 1e6:.3g} µs"
-    if size < 0.9995:
-        return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g} s" if size < 60 else format_duration(value)
-
-
-def format_duration(seconds: float | None) -> str:
-    """How long something took: `0.8 s`, `12 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
-    if seconds is None or not math.isfinite(seconds):
-        return NONE
-    if seconds < 9.95:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, seconds_left = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds_left:02d} s"
-    hours, minutes_left = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes_left:02d} min"
-    return f"{hours // 24} d {hours % 24:02d} h"
 
 
 def format_bytes(count: float | None) -> str:
