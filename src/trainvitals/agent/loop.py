@@ -7,41 +7,35 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trainvitals
 from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
-from trainvitals.agent.dead_runs import Backlog, Entry
 from trainvitals.agent.exporter_bridge import Exporting
 from trainvitals.agent.gpu_holders import GpuHolders
 from trainvitals.agent.late_exports import LateExports
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
-from trainvitals.agent.roster import Roster
 from trainvitals.agent.run import WatchedRun
 from trainvitals.agent.run_context import AgentServices
+from trainvitals.agent.run_settings import resolve_given
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.shipping import Shipping
 from trainvitals.agent.timetable import Timetable
 from trainvitals.agent.wanted import combine, find_pages
+from trainvitals.agent.watches import Watches
 from trainvitals.alerts import builtin
-from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.session import resume_sending, still_sending
 from trainvitals.errors import SettingError
-from trainvitals.journal import registrations
 from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.documents.latest import AgentFile, Latest
-from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.plugins import Plugin
 from trainvitals.runtime import CHECKED_SECONDS, AgentLock
 from trainvitals.settings import Settings
-from trainvitals.settings.secrets import Environment
 from trainvitals.sources import RankProcess, World
 from trainvitals.sources.kubelet import Kubelet, find_gpus
 
@@ -51,21 +45,7 @@ LONGEST_LATEST_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 FAREWELL_SECONDS = 5.0
 """How long the watches have for their last lines: a moment where all is well, more where the node is busy."""
-RETRY_SECONDS = 10.0
-"""After which a run whose watch failed is tried again; twice as long each time if its processes are dead."""
-LONGEST_RETRY_SECONDS = 300.0
-GIVE_UP_SECONDS = 1200.0
-"""For how long it is tried to write down the end of a run whose processes are dead."""
 TOUCH_SECONDS = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """A run whose watch went wrong: since when, and how long until it is tried again."""
-
-    since: float
-    until: float
-    pause: float
 
 
 class Agent:
@@ -104,7 +84,7 @@ class Agent:
             self._shipping.count,
         )
         self._late_exports = LateExports(self._host, self._log)
-        self._machine = AgentServices(
+        machine = AgentServices(
             self._host,
             self._sampler.describe,
             self._sampler.health,
@@ -113,17 +93,12 @@ class Agent:
             self._late_exports,
             self._shipping,
         )
-        self._roster = Roster(self._folder, self._host, self._log)
-        self._backlog = Backlog(self._log)
-        self._runs: dict[str, WatchedRun] = {}
-        self._assigned: dict[Path, Registration] = {}
+        self._watches = Watches(self._folder, machine, self._log, self._prepare_exporters)
         self._listening: tuple[WatchedRun, ...] = ()
         self._ranks: list[RankProcess] = []
-        self._failed: dict[str, Retry] = {}
         self._first = True
         self._latest_seconds = LATEST_SECONDS
         self._idle_since: float | None = None
-        self._idle_timeout = self._settings.agent_idle_timeout
         self._stop_signal: int | None = None
         self._replaced = False
         self._written_count = -1
@@ -148,7 +123,7 @@ class Agent:
             # A run that registered while we decided to go saw the lock held and started no other agent.
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()
-            if not self._find_registrations() or not self._lock.acquire(CHECKED_SECONDS):
+            if not self._watches.find_registrations() or not self._lock.acquire(CHECKED_SECONDS):
                 break
             self._idle_since = None
         self._leave()
@@ -176,7 +151,7 @@ class Agent:
         )
         for what, take_up in pending:
             try:
-                count = take_up(self._settings_from)
+                count = take_up(lambda values: resolve_given(values, self._log))
             except (OSError, SettingError) as error:
                 self._log.warning(f"cannot send {what} of an earlier agent", error=str(error))
                 continue
@@ -233,9 +208,9 @@ class Agent:
         self._keep_lock()
         if self._replaced:
             return
-        self._read_registrations()
-        self._close_past()
-        self._forget_over()
+        self._watches.read_registrations()
+        self._watches.close_past()
+        self._watches.forget_over()
         self._meet_demand()
         if self._timetable.is_due("check", CHECK_SECONDS, now):
             self._sampler.check()
@@ -256,122 +231,17 @@ class Agent:
 
     def _is_idle(self) -> bool:
         sending = still_sending() or self._late_exports.busy or self._shipping.busy
-        if self._keep or self._runs or self._assigned or self._sealer.busy or sending:
+        if self._keep or self._watches or self._sealer.busy or sending:
             self._idle_since = None
             return False
         if self._idle_since is None:
             self._idle_since = time.monotonic()
-        return time.monotonic() - self._idle_since >= self._idle_timeout
-
-    def _read_registrations(self) -> None:
-        now = time.monotonic()
-        retry = any(failure.until <= now and folder not in self._runs for folder, failure in self._failed.items())
-        if not retry and not self._roster.has_changed():
-            return
-        found = self._find_registrations()
-        for path, known in list(self._assigned.items()):
-            if path not in found:
-                del self._assigned[path]
-                self._backlog.forget(path, known)
-                if known.folder in self._runs:
-                    self._runs[known.folder].leave_rank(known, path)
-        new: dict[str, list[Entry]] = {}
-        for path, registration in found.items():
-            if self._assigned.get(path) != registration:
-                self._assigned[path] = registration
-                new.setdefault(registration.folder, []).append((path, registration))
-        for folder, entries in new.items():
-            if folder in self._runs or any(runtime.is_same_process(item.pid, item.pid_start) for _, item in entries):
-                self._watch(folder, [*entries, *self._backlog.take(folder)])
-            else:
-                self._backlog.put(entries)
-
-    def _find_registrations(self) -> dict[Path, Registration]:
-        """Those of this host whose watch has not failed just now."""
-        now, found = time.monotonic(), self._roster.read()
-        present = {item.folder for item in found.values()}
-        self._failed = {folder: failure for folder, failure in self._failed.items() if folder in present}
-        waiting = {folder for folder, failure in self._failed.items() if failure.until > now}
-        return {path: item for path, item in found.items() if item.folder not in waiting}
-
-    def _close_past(self) -> None:
-        """Runs that ended while no agent was there."""
-        for entries in self._backlog.next(run.began for run in self._runs.values() if run.past):
-            self._watch(entries[0][1].folder, entries)
-
-    def _watch(self, folder: str, entries: list[Entry]) -> None:
-        run = self._runs.get(folder)
-        if run is not None and (run.over or run.finishing):
-            for path, _ in entries:
-                del self._assigned[path]
-            self._roster.look_again()  # when it is out of the way
-            return
-        known = run
-        if run is None:
-            first = entries[0][1]
-            run = self._runs[folder] = WatchedRun(first, self._settings_of(first), self._machine, self._log)
-        for path, registration in entries:
-            run.join_rank(registration, path)
-        if known is None:
-            try:
-                self._export()  # before the first line is read: a listener that is added later reads it again
-            except Exception as error:  # noqa: BLE001 - trouble with exporters must not keep a run from being watched
-                self._survive(error)
-            run.start()
-
-    def _settings_of(self, registration: Registration) -> Settings:
-        """The settings of the run's own process; the agent's environment does not affect them."""
-        try:
-            return self._settings_from(registration.settings, process_environment(registration.pid))
-        except SettingError as error:  # a trainer of another version
-            self._log.warning("invalid settings of a run", run_id=registration.run_id, error=str(error))
-            return settings_room.resolve(environ={}, folder=Path("/"))
-
-    def _settings_from(self, values: Mapping[str, Any], environment: Environment = os.environ.get) -> Settings:
-        known = {row.name for row in settings_room.TABLE}
-        given = {name: value for name, value in values.items() if name in known}
-        # A variable counts only if the run's process reports that a value with a secret is in it.
-        variables = {
-            value.removeprefix("config:$").rpartition("#")[0]
-            for value in given.values()
-            if isinstance(value, str) and value.startswith("config:$")
-        }
-        environ = {name: environment(name) or "" for name in variables}
-        found = settings_room.resolve(given, environ=environ, folder=Path("/"))
-        for text in found.ignored_files:
-            self._log.warning("settings", reason=text)
-        return found
-
-    def _forget_over(self) -> None:
-        for folder, run in list(self._runs.items()):
-            if run.over and not run.is_alive:
-                self._idle_timeout = run.settings.agent_idle_timeout
-                del self._runs[folder]
-                entries = [(path, known) for path, known in self._assigned.items() if known.folder == folder]
-                for path, _ in entries:
-                    del self._assigned[path]
-                if run.failed:
-                    self._fail(run, entries)
-                else:
-                    self._failed.pop(folder, None)
-                self._roster.look_again()
-
-    def _fail(self, run: WatchedRun, entries: list[Entry]) -> None:
-        """Try again later; give up in the end where nothing lives that could be missed."""
-        folder, now = str(run.folder), time.monotonic()
-        before = self._failed.get(folder)
-        since, pause = (before.since, before.pause) if before else (now, RETRY_SECONDS)
-        if run.past and now - since > GIVE_UP_SECONDS:
-            self._log.warning("giving up writing the end of a run", folder=folder)
-            self._failed.pop(folder, None)
-            for path, registration in entries:
-                registrations.unregister(path, registration)
-            return
-        longer = min(2 * pause, LONGEST_RETRY_SECONDS) if run.past else RETRY_SECONDS
-        self._failed[folder] = Retry(since, now + pause, longer)
+        last = self._watches.idle_timeout
+        patience = last if last is not None else self._settings.agent_idle_timeout
+        return time.monotonic() - self._idle_since >= patience
 
     def _meet_demand(self) -> None:
-        active = tuple(run for run in self._runs.values() if not (run.past or run.finishing or run.over))
+        active = tuple(run for run in self._watches.runs.values() if not (run.past or run.finishing or run.over))
         if active != self._listening or self._first:
             self._first = False
             self._listening = active
@@ -402,14 +272,21 @@ class Agent:
     def _report(self, reading: Reading) -> None:
         """Called from the threads of the exporters. To every run: an exporter may fail before the run that asked for it
         is sampled for."""
-        for run in list(self._runs.values()):
+        for run in list(self._watches.runs.values()):
             run.offer(reading)
 
     def _export(self) -> None:
-        runs = [run for run in self._runs.values() if not run.past]
+        runs = [run for run in self._watches.runs.values() if not run.past]
         self._exporting.update(runs, self._sampler.health, self._sampler.describe)
         if self._exporting.want([run.settings for run in runs] + ([self._settings] if self._keep else [])):
             self._exporting.update(runs, self._sampler.health, self._sampler.describe)
+
+    def _prepare_exporters(self) -> None:
+        """Before the first line of a run is read: a listener that is added later reads it again."""
+        try:
+            self._export()
+        except Exception as error:  # noqa: BLE001 - trouble with exporters must not keep a run from being watched
+            self._survive(error)
 
     def _list_ranks(self) -> list[RankProcess]:
         return [process for run in self._listening for process in run.processes()]
@@ -420,7 +297,7 @@ class Agent:
 
     def _touch(self) -> None:
         """Keep what is long-lived from looking abandoned to a cleaner of temporary files."""
-        for path in (self._folder / "agent.lock", *self._assigned):
+        for path in (self._folder / "agent.lock", *self._watches.files):
             try:
                 os.utime(path)
             except OSError:
@@ -437,7 +314,7 @@ class Agent:
             written=format_time(),
             agent=AgentFile(pid=os.getpid(), started=self._started, version=trainvitals.__version__),
             samples=self._sampler.newest.describe(),
-            runs=tuple(run.describe() for run in self._runs.values()),
+            runs=tuple(run.describe() for run in self._watches.runs.values()),
             sources=self._sampler.health(),
             states=self._sampler.states(),
         )
@@ -459,16 +336,16 @@ class Agent:
     def _leave(self) -> None:
         """Let every run's thread write its last words, but wait for none that hangs."""
         self._sealer.end()
-        for run in self._runs.values():
+        for run in self._watches.runs.values():
             run.end_watch()
         deadline = time.monotonic() + FAREWELL_SECONDS
-        for run in self._runs.values():
+        for run in self._watches.runs.values():
             run.wait(max(deadline - time.monotonic(), 0.0))
         self._late_exports.close()
         self._shipping.close()
         self._exporting.close()  # with what the runs have read last, and with the newest samples
         self._sampler.end()
-        hanging = [run.run_id for run in self._runs.values() if run.is_alive]
+        hanging = [run.run_id for run in self._watches.runs.values() if run.is_alive]
         reason = "replaced by another agent" if self._replaced else "idle"
         if self._stop_signal is not None:
             reason = signal.Signals(self._stop_signal).name
