@@ -13,7 +13,7 @@ import pytest
 from waiting import PATIENCE, wait_until
 
 from trainvitals.agent.consoles import Consoles
-from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.registration import ConsoleFile, Registration
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.texts import list_texts
 from trainvitals.settings import resolve
@@ -105,10 +105,12 @@ def folder(tmp_path: Path) -> Path:
 
 def registration(folder: Path, source: Path, rank: int = 0, offset: int = 0, stream: str = "") -> Registration:
     status = source.stat()
-    file = {"path": str(source), "fds": [1], "device": status.st_dev, "inode": status.st_ino}
+    file = ConsoleFile(
+        path=str(source), fds=(1,), device=status.st_dev, inode=status.st_ino, offset=offset, stream=stream
+    )
     return Registration(
         run_id="r", folder=str(folder), rank=rank, pid=os.getpid(), host="here",
-        console=({**file, "offset": offset, "stream": stream},),
+        console=(file,),
     )  # fmt: skip
 
 
@@ -123,7 +125,7 @@ def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, fo
         for _ in range(100):
             file.write((b"x" * 1023 + b"\n") * 1024)
         file.write(b"the end\n")
-    consoles = Consoles(folder, resolve({"console_size_mb": 4}, environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve({"console_size_mb": 4}, environ={}, folder=folder), {})
     consoles.join(registration(folder, source))
     consoles.look()
     consoles.end()
@@ -135,7 +137,7 @@ def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, fo
 def test_bytes_that_are_no_text_are_readable(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "out"
     source.write_bytes(b"caf\xe9 \xff\n" + "Größe\n".encode())
-    consoles = Consoles(folder, resolve(environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve(environ={}, folder=folder), {})
     consoles.join(registration(folder, source))
     consoles.look()
     assert kept(folder) == "caf\\xe9 \\xff\nGröße\n"
@@ -146,7 +148,7 @@ def test_ranks_that_share_a_file_are_copied_once_and_errors_apart_stay_apart(tmp
     out, errors = tmp_path / "out", tmp_path / "err"
     out.write_text("loss 1\n")
     errors.write_text("warning\n")
-    consoles = Consoles(folder, resolve(environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve(environ={}, folder=folder), {})
     for rank in (0, 1):
         consoles.join(registration(folder, out, rank))
         consoles.join(registration(folder, errors, rank, stream="stderr"))
@@ -158,7 +160,7 @@ def test_ranks_that_share_a_file_are_copied_once_and_errors_apart_stay_apart(tmp
 def test_a_file_emptied_by_log_rotation_is_read_from_its_beginning(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "out"
     source.write_text("a long first line\n")
-    consoles = Consoles(folder, resolve(environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve(environ={}, folder=folder), {})
     consoles.join(registration(folder, source))
     consoles.look()
     os.truncate(source, 0)
@@ -171,7 +173,7 @@ def test_a_file_emptied_by_log_rotation_is_read_from_its_beginning(tmp_path: Pat
 def test_a_full_disk_only_delays_the_copy(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "out"
     source.write_text("one\ntwo\n")
-    consoles = Consoles(folder, resolve(environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve(environ={}, folder=folder), {})
     consoles.join(registration(folder, source))
     (tail,) = consoles._tails.values()
     tail._log._fd = os.open("/dev/full", os.O_WRONLY)
@@ -185,14 +187,16 @@ def test_a_full_disk_only_delays_the_copy(tmp_path: Path, folder: Path) -> None:
 def test_a_file_in_the_run_folder_itself_is_not_copied_onto_itself(folder: Path) -> None:
     source = folder / "console.rank0.log"
     source.write_text("mine\n")
-    consoles = Consoles(folder, resolve(environ={}, folder=folder), None)
+    consoles = Consoles(folder, resolve(environ={}, folder=folder), {})
     consoles.join(registration(folder, source))
     consoles.end()
     assert kept(folder) == "mine\n"
 
 
 def test_only_regular_files_are_found(tmp_path: Path) -> None:
-    source = "import json; from trainvitals.trainer.console import find_files; print(json.dumps(find_files()))"
+    source = """import json
+from trainvitals.trainer.console import find_files
+print(json.dumps([file.as_json() for file in find_files()]))"""
     piped = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert piped.stdout == "[]\n"
     with open(tmp_path / "out", "w+") as file:

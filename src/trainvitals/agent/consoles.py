@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from trainvitals.journal.console import ConsoleLog, ConsolePlace, Tidier, limit_of, stem_of
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.status import CopiedConsole
 from trainvitals.settings import Settings
 
 LOOK_BYTES = 256 << 10
@@ -24,29 +24,27 @@ SKIP_TO = 1 << 20
 class Consoles:
     """All such files of one run on this machine."""
 
-    def __init__(self, folder: Path, settings: Settings, known: object) -> None:
+    def __init__(self, folder: Path, settings: Settings, known: Mapping[str, CopiedConsole]) -> None:
+        """`known` is how far an agent before us had copied."""
         self._folder = folder
         self._settings = settings
-        self._known: Mapping[str, Any] = known if isinstance(known, Mapping) else {}
+        self._known = known
         self._tails: dict[tuple[int, int], Tail] = {}
 
     def join(self, registration: Registration) -> None:
         """Look at the files of this rank too; ranks that share one are copied once."""
         for file in registration.console:
-            try:
-                source = (int(file["device"]), int(file["inode"]))
-                path, begin = Path(file["path"]), int(file["offset"])
-                stem = stem_of(registration.participant, str(file["stream"]))
-                descriptor = f"/proc/{registration.pid}/fd/{int(file['fds'][0])}"
-            except (IndexError, KeyError, TypeError, ValueError):
+            if file.device is None or file.inode is None or file.offset is None or not file.fds or not file.path:
                 continue  # of another version
-            if source in self._tails or path.is_relative_to(self._folder):
+            source = (file.device, file.inode)
+            if source in self._tails or Path(file.path).is_relative_to(self._folder):
                 continue  # our own copy must not be copied
-            opened = _open(source, (str(path), descriptor))
+            opened = _open(source, (file.path, f"/proc/{registration.pid}/fd/{file.fds[0]}"))
             if opened is not None:
                 mode = self._settings.file_mode
+                stem = stem_of(registration.participant, file.stream)
                 log = ConsoleLog(self._folder, stem, limit=limit_of(self._settings), mode=mode)
-                self._tails[source] = Tail(opened, begin, log, source)
+                self._tails[source] = Tail(opened, file.offset, log, source)
                 self._tails[source].resume(self._known.get(log.path.name))
 
     def look(self) -> None:
@@ -66,9 +64,9 @@ class Consoles:
             tail.close()
         self._tails.clear()
 
-    def as_json(self) -> dict[str, Any]:
-        """How far each is copied, for status.json."""
-        return {tail.name: place for tail in self._tails.values() if (place := tail.as_json()) is not None}
+    def describe(self) -> dict[str, CopiedConsole]:
+        """How far each is copied."""
+        return {tail.name: copied for tail in self._tails.values() if (copied := tail.describe()) is not None}
 
 
 def _open(source: tuple[int, int], paths: tuple[str, ...]) -> int | None:
@@ -99,20 +97,19 @@ class Tail:
     def name(self) -> str:
         return self._log.path.name
 
-    def resume(self, known: object) -> None:
+    def resume(self, known: CopiedConsole | None) -> None:
         """Go on where an agent before us stopped, if it was this file."""
-        if not isinstance(known, Mapping) or list(self._source) != known.get("source"):
+        if known is None or known.source != self._source or known.inode is None or known.size is None:
             return
-        inode, size, offset = known.get("inode"), known.get("size"), known.get("offset")
-        if isinstance(inode, int) and isinstance(size, int) and isinstance(offset, int) and offset >= self._offset:
-            self._offset = offset
-            self._log.go_back(ConsolePlace(inode, size))
+        if known.offset is not None and known.offset >= self._offset:
+            self._offset = known.offset
+            self._log.go_back(ConsolePlace(known.inode, known.size))
 
-    def as_json(self) -> dict[str, Any] | None:
+    def describe(self) -> CopiedConsole | None:
         place = self._log.place
         if place is None:
             return None
-        return {"source": list(self._source), "offset": self._offset, "inode": place.inode, "size": place.size}
+        return CopiedConsole(source=self._source, offset=self._offset, inode=place.inode, size=place.size)
 
     def copy(self, limit: int) -> int:
         """Copy at most about `limit` bytes, whole lines or states of a progress bar. Returns the bytes taken."""

@@ -236,7 +236,7 @@ class RunParts:
             alerts=self.alerting.active(),
             row_exports=self.row_exports.describe() if self.row_exports is not None else self._known_row_exports,
             shipment=self._context.machine.shipping.describe(self._context.folder) or self._known_shipment,
-            consoles=self.consoles.as_json(),
+            consoles=self.consoles.describe(),
             dropped_lines=self.lines.dropped,
         )
         self.status_file.write(self.training_log.add_to(content), now)

@@ -321,10 +321,9 @@ class RunShipment:
                 statuses[path] = Status.parse({name: found.get(name) for name in ("host", "ranks", "consoles")})
         consoles: dict[str, tuple[int, int]] = {}
         for status in statuses.values():
-            for name, place in status.consoles.items():
-                inode, size = (place.get("inode"), place.get("size")) if isinstance(place, Mapping) else (None, None)
-                if type(inode) is int and type(size) is int:
-                    consoles[name] = (inode, size)
+            for name, copied in status.consoles.items():
+                if copied.inode is not None and copied.size is not None:
+                    consoles[name] = (copied.inode, copied.size)
         if self._host is None:
             return _ShareOfAll(consoles=consoles)
         token = run_folder.own_token(self.folder, self._host)

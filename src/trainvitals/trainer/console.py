@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Any
+from dataclasses import replace
+
+from trainvitals.journal.documents.registration import ConsoleFile
 
 STREAMS = {1: "", 2: "stderr"}
 """The suffix of a separate file, by file descriptor."""
 
 
-def find_files() -> list[dict[str, Any]]:
+def find_files() -> tuple[ConsoleFile, ...]:
     """The files that standard output and standard error go to, each with its current position."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[int, int], ConsoleFile] = {}
     for fd, stream in STREAMS.items():
         try:
             status = os.fstat(fd)
@@ -28,9 +30,10 @@ def find_files() -> list[dict[str, Any]]:
             continue
         if _appends(fd):
             offset = status.st_size  # its position is known only after the first write
-        place = {"path": path, "device": status.st_dev, "inode": status.st_ino, "offset": offset, "stream": stream}
-        found.setdefault((status.st_dev, status.st_ino), {**place, "fds": []})["fds"].append(fd)
-    return list(found.values())
+        file = ConsoleFile(path=path, device=status.st_dev, inode=status.st_ino, offset=offset, stream=stream)
+        known = found.get((status.st_dev, status.st_ino), file)
+        found[status.st_dev, status.st_ino] = replace(known, fds=(*known.fds, fd))
+    return tuple(found.values())
 
 
 def _path_of(fd: int) -> str | None:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import runtime
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import RAY, PhaseNote, Registration, new_registration
+from trainvitals.journal.documents.registration import (
+    RAY,
+    ConsoleFile,
+    PhaseNote,
+    Registration,
+    new_registration,
+)
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
@@ -62,7 +68,7 @@ class Presence:
                 stack_file=str(stack_file) if stack_file else None,
                 cell=None if shell is None else format_time(),
                 settings=self._settings.as_json(),
-                console=tuple(self._keep_console()),
+                console=self._keep_console(),
                 **self._rank.participant.labels,
             )
             self._registered = (registrations.register(registration), registration)
@@ -107,13 +113,13 @@ class Presence:
         )
         registrations.register(registration)
 
-    def _keep_console(self) -> list[dict[str, Any]]:
+    def _keep_console(self) -> tuple[ConsoleFile, ...]:
         """Keep the output of this process. Returns the files that the agent must copy for that."""
-        files = console.find_files() if self._settings.console != "off" else []
+        files = console.find_files() if self._settings.console != "off" else ()
         if self._settings.console == "tee":
             from trainvitals.trainer.tee import Tee
 
-            kept = {fd for file in files for fd in file["fds"]}
+            kept = {fd for file in files for fd in file.fds}
             streams = [stream for fd, stream in ((1, sys.stdout), (2, sys.stderr)) if fd not in kept]
             shown = [stream for stream in streams if stream is not None]
             self._tee = Tee(self._folder, self._rank.participant, self._settings, shown)

@@ -42,6 +42,21 @@ class PhaseNote(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleFile(Document):
+    """A file that a process prints to."""
+
+    path: str = entry(text, "")
+    device: int | None = entry(whole, None)
+    inode: int | None = entry(whole, None)
+    offset: int | None = entry(whole, None)
+    """Where its output began."""
+    stream: str = entry(text, "")
+    """The suffix of our copy: empty, or `stderr` where that has a file of its own."""
+    fds: tuple[int, ...] = entry(list_of(whole), ())
+    """The descriptors that lead there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(Document):
     """One process of a run that wants to be watched."""
 
@@ -74,7 +89,7 @@ class Registration(Document):
     """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
     phase: PhaseNote | None = entry(document(PhaseNote), None)
     """Where the framework reports its phases."""
-    console: tuple[Mapping[str, Any], ...] = entry(list_of(mapping), ())
+    console: tuple[ConsoleFile, ...] = entry(list_of(document(ConsoleFile)), ())
     """The files to which its output goes (`trainer/console.py`)."""
     settings: Mapping[str, Any] = entry(mapping, {})
 

@@ -93,6 +93,19 @@ class RowExport(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedConsole(Document):
+    """How far a file that the run prints to is copied."""
+
+    source: tuple[int, ...] = entry(list_of(whole), ())
+    """Device and inode of the file ..."""
+    offset: int | None = entry(whole, None)
+    """... and how many bytes of it were taken."""
+    inode: int | None = entry(whole, None)
+    size: int | None = entry(whole, None)
+    """Of the newest file of the copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment(Document):
     """How far a gateway has the run, or what this host ships of it."""
 
@@ -146,7 +159,8 @@ class Status(Caused):
     row_exports: Mapping[str, RowExport] = entry(mapping_of(document(RowExport)), {})
     """By the name of the exporter."""
     shipment: Shipment = entry(document(Shipment), Shipment())
-    consoles: Mapping[str, Any] = entry(mapping, {})
+    consoles: Mapping[str, CopiedConsole] = entry(mapping_of(document(CopiedConsole)), {})
+    """By the name of the copy."""
     damage: LineDamage = entry(document(LineDamage), LineDamage(), always=True)
     dropped_lines: int = entry(whole, 0)
 

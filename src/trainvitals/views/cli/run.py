@@ -210,7 +210,7 @@ class CommandRun:
                 attempt=self._attempt,
                 correlation_id=self._correlation_id,
                 settings=self._settings.as_json(),
-                console=tuple(console.find_files()) if self._settings.console != "off" else (),
+                console=console.find_files() if self._settings.console != "off" else (),
             )
         )
 
