@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.benchmarks import write_benchmark, write_rows
@@ -261,6 +265,34 @@ def test_a_slower_model_fails_against_a_faster_one_and_not_the_other_way_round(b
     done = bench_machine.run("bench", "tiny:make", "--against", first.name, *common)
     assert done.returncode == 0, done.stderr
     assert "against the earlier run" in done.stderr
+
+
+def test_one_that_is_ended_from_outside_leaves_no_files_behind(bench_machine: Any, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "trainvitals",
+            "bench",
+            "tiny:make",
+            "--input",
+            "1x8",
+            "--time",
+            "600",
+            "--precision",
+            "0.0001",
+        ],
+        env={**bench_machine.environ, "TMPDIR": str(temporary)},
+        cwd=bench_machine.folder,
+    )
+    wait_until(lambda: list(temporary.glob("trainvitals-bench-*")), "the files of a benchmark")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    assert list(temporary.glob("trainvitals-*")) == []
+    (folder,) = (bench_machine.root / "bench").iterdir()
+    assert RunReader(folder).info.status == "failed"
 
 
 def test_a_file_that_is_not_there_leaves_no_run(bench_machine: Any) -> None:

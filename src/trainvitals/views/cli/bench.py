@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import signal
 import sys
 import tempfile
 import textwrap
@@ -118,6 +119,8 @@ def integers(text: str) -> tuple[int, ...]:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    # A CI job that takes too long gets SIGTERM: as with Ctrl-C, processes end and temporary files are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if arguments.against and arguments.against_commit:
         raise UsageError("use one of --against and --against-commit")
     settings = resolve_settings(arguments)
