@@ -416,6 +416,8 @@ RISE_FALLEN = 0.004
 """... and share of how far the value has fallen."""
 RISE_BACK = 0.5
 """By this share of what is a rise it has come back: it is recovering."""
+RISE_FALLS = 2.0
+"""Standard errors by which the second half of what is looked at is lower than the first: so is it then."""
 RISE_LEFT = 0.3
 """Share of the highest rise of an episode below which it is over: what came back that far is learned again."""
 RISE_STRADDLING = 0.05
@@ -591,10 +593,9 @@ class _Rises(_Scale):
             and middle > max(other.middle for other in self._latest(2 * apart)) - noise - RISE_BACK * limit
             # The loss of a policy gradient has no floor and no trend.
             and self._straddling < RISE_STRADDLING * self._count
-            and not self._falls(apart, RISE_BACK / 2 * limit)
         )
         self._held = self._held + 1 if high else 0
-        if self._held < RISE_HELD:
+        if self._held < RISE_HELD or (not exploded and self._falls(apart, RISE_BACK / 2 * limit)):
             return
         base = min(self._best, start) if exploded else self._best
         rise = middle - base
@@ -632,7 +633,7 @@ class _Rises(_Scale):
         half = len(values) // 2
         older, newer = sorted(values[:half]), sorted(values[-half:])
         spread = _scale([*(value - _middle(older) for value in older), *(value - _middle(newer) for value in newer)])
-        return _middle(older) - _middle(newer) > max(least, 2 * 1.25 * spread * math.sqrt(2 / half))
+        return _middle(older) - _middle(newer) > max(least, RISE_FALLS * 1.25 * spread * math.sqrt(2 / half))
 
     def _keeps_rising(self, base: float, rise: float, noise: float, apart: int) -> bool:
         """Whether it did not jump up long ago, but went up all the time since then, and still does."""
