@@ -128,6 +128,10 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "gpu_ecc_uncorrected": ("one more error", counter("gpu", "ecc_uncorrected_total", {})),
     "gpu_row_remap_failed": ("remap failed", set_values("gpu", 60, row_remap_failed=1)),
     "gpu_row_remap_pending": ("remap pending", set_values("gpu", 60, row_remap_pending=1)),
+    "gpu_link_narrow": (
+        "half of the lanes",
+        set_values("gpu", 120, pcie_link_width=8, utilization_percent=95),
+    ),
     "gpu_lost": ("GPU lost for 1 min", set_values("gpu", 60, state="lost")),
     "gpu_hung": ("driver does not return for 1 min", set_values("gpu", 60, state="unresponsive")),
     "gpu_fan_stopped": (
@@ -192,6 +196,7 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "data_bound": ("two fifths of the step", training(120, data_time=0.08)),
     "data_starved": ("two thirds of the step", training(120, data_time=0.13)),
     "transfer_bound": ("half of the step", training(120, transfer_time=0.1)),
+    "communication_bound": ("half of the step", training(120, communication_time=0.1)),
     "training_stalled": (
         "no step for 2 min",
         set_values("run", 120, state="stalled", cause="the main thread is in write()", seconds_since_step=61.0),

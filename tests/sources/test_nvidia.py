@@ -196,6 +196,8 @@ def test_every_value_is_what_the_driver_said(read: Callable[..., list[Sample]]) 
         "pcie_replay_total": 9,
         "pcie_link_generation": 4,
         "pcie_link_width": 8,
+        "pcie_link_generation_max": 5,
+        "pcie_link_width_max": 16,
         "nvlink_tx_mb_s": 2000,
         "nvlink_rx_mb_s": 1000,
         "sm_active_percent": 55,  # between the two readings, at 10 s and 12 s
