@@ -6,7 +6,7 @@ since the last time, so short ones are handled many at once, which is several ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -311,7 +311,7 @@ class Watch:
                 step.number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, step.epoch
             )
 
-    def _add_up(self, losses: dict[int, list[Backward]], *, together: bool = False) -> dict[str, LossSum]:
+    def _add_up(self, losses: Mapping[int, Sequence[Backward]], *, together: bool = False) -> dict[str, LossSum]:
         if not self.options.report:
             return {}
         found = self._losses.add_up(losses, together=together)
