@@ -42,8 +42,14 @@ def test_a_loop_that_hangs_has_all_its_steps_written_and_goes_on_as_if_it_had_no
     assert "forward_time" not in written[20] and "loss" in written[20]
 
 
-def test_a_forked_process_neither_waits_for_the_lock_nor_misses_the_thread(run: Run) -> None:
-    watch = run.watch(torch.nn.Linear(4, 1))
+def test_a_forked_process_neither_waits_for_the_lock_nor_writes_the_steps_of_its_parent(run: Run) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = run.watch(model, optimizer, report=True)
+    watch._written = 1 << 62  # so that no step is written for now
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -56,7 +62,12 @@ def test_a_forked_process_neither_waits_for_the_lock_nor_misses_the_thread(run: 
     held.wait()
     child = os.fork()
     if not child:
-        os._exit(0 if watch._stalls.lock.acquire(timeout=0) else 1)
+        if watch._stalls.lock.acquire(timeout=0):
+            watch.write_stalled()
+            os._exit(len(list(run.folder.glob("training_metrics_*.pid*"))))
+        os._exit(99)
     done.set()
     holder.join()
     assert os.waitpid(child, 0)[1] == 0
+    watch.write_stalled()
+    assert len(steps(run)) == 2

@@ -382,6 +382,11 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program, in a thread of ours too
             self._tell("stalled", f"the last steps could not be written while nothing followed: {error!r:.300}")
 
+    def forget_unwritten(self) -> None:
+        """This process was forked: its parent writes them."""
+        self._light.clear()
+        self._lines.forget()
+
     def moment_failed(self, where: str, error: Exception) -> None:
         # The hooks stay where they are until the end: torch goes through its list of them at this very moment.
         self._tell("failed", f"the training is not watched any more, {where} failed: {error!r:.300}")

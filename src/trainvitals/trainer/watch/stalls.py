@@ -22,6 +22,7 @@ class Unwritten(Protocol):
         """Steps so far."""
 
     def write_stalled(self) -> None: ...
+    def forget_unwritten(self) -> None: ...
 
 
 class StallWriter:
@@ -45,6 +46,9 @@ class StallWriter:
         """In a forked process: the thread is not there, and nobody there gives the lock back."""
         self.lock = threading.RLock()
         self.is_started = False
+        loop = self._loop()
+        if loop is not None:
+            loop.forget_unwritten()
 
 
 _writers: weakref.WeakSet[StallWriter] = weakref.WeakSet()

@@ -64,6 +64,10 @@ class StepLines:
     def add(self, step: FinishedStep) -> None:
         self._pending.append(step)
 
+    def forget(self) -> None:
+        """Write none of those that have been added."""
+        self._pending.clear()
+
     def write_ready(self) -> None:
         """Write what has come; nothing is waited for."""
         pending = self._pending
