@@ -290,6 +290,21 @@ def test_what_autograd_grad_refuses_is_refused_as_ever(run: Run) -> None:
         assert all(entry.path.name != "taps.py" for entry in caught.traceback)
 
 
+def test_a_module_that_holds_none_of_the_parameters_loses_no_loss_when_that_is_found_out(run: Run) -> None:
+    shape = nn.Linear(4, 1, device="meta")
+    parameters = {name: nn.Parameter(torch.zeros(value.shape)) for name, value in shape.named_parameters()}
+    optimizer = torch.optim.SGD(parameters.values(), lr=0.1)
+    run.watch(**REPORT)
+    losses = []
+    for _ in range(6):
+        loss = (torch.func.functional_call(shape, parameters, (X,)) - 2).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert read(run) == pytest.approx(losses)
+
+
 def test_parameters_without_a_module_make_steps(run: Run) -> None:
     weight = nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([weight], lr=0.01)

@@ -194,9 +194,10 @@ class Iterations:
         held = self._held
         if held is None:
             now = self.current
-            if begins_anew and frozenset(now.updated) in self._cycles:
+            is_again = key in now.updated and not (now.batches and self.several)
+            if (begins_anew and frozenset(now.updated) in self._cycles) or (is_again and now.is_new):
                 self._end_unnoticed()
-            elif key in now.updated and not (now.batches and self.several):
+            elif is_again:
                 self.end_here()
         elif (
             key in held.updated
@@ -227,8 +228,8 @@ class Iterations:
         self._release_held()
 
     def _end_unnoticed(self) -> None:
-        """What came after the update is of a model that nobody knew: it is the next iteration, whose times nobody
-        knows either."""
+        """What came after the update is of a model that nobody saw being called: it is the next iteration, whose times
+        nobody knows either."""
         now = self.current
         backwards, now.backwards = now.backwards, []
         accumulates = any(len({backward.part for backward in before}) > 1 for before in now.losses.values())
