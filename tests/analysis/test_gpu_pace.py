@@ -53,7 +53,7 @@ def test_a_link_with_half_of_its_lanes_under_load_is_told_beside_those_that_have
     assert found.title == "GPU 1 uses PCIe 4.0 x8, but could use 5.0 x16"
     assert found.evidence == (
         "under load, about 25 % of its bandwidth",
-        "1 of the other 1 GPUs have a faster link",
+        "the other GPU has a faster link",
     )
 
 

@@ -159,7 +159,9 @@ def _peers_on(measured: Measurements, gpu: Device, width: float, generation: flo
         lanes, speed = loaded(other, "pcie_link_width"), loaded(other, "pcie_link_generation")
         if other is not gpu and other.host == gpu.host and len(lanes) and len(speed):
             better += bool(np.median(lanes) > width or np.median(speed) > generation)
-    return [f"{better} of the other {len(measured.gpus) - 1} GPUs have a faster link"] if better else []
+    count = len(measured.gpus) - 1
+    whose = "the other GPU has" if count == 1 else f"{better} of {count} other GPUs {'has' if better == 1 else 'have'}"
+    return [f"{whose} a faster link"] if better else []
 
 
 def detect_low_clocks(measured: Measurements, conditions: Conditions) -> list[Finding]:
