@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-charts bench-diagnosis bench-faults bench-fleet bench-model bench-ship system-packages test-venv try-services clean
+.PHONY: demo test test-shuffled lint reliability bench bench-charts bench-diagnosis bench-faults bench-fleet bench-model bench-ship system-packages test-venv try-services clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -17,7 +17,12 @@ $(VENV)/bin/trainvitals: pyproject.toml
 # The tests run against the wheel, as a user installs it, never against the source tree.
 # Most of them wait for other processes: three at a time keep two cores busy. tests/conftest.py orders the files.
 test: test-venv lint
-	$(TEST_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(TEST_VENV)/bin/python -m pytest -p no:randomly --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# The tests of each file in random order; what fails says the seed. PART=tests/journal for a part.
+test-shuffled: test-venv
+	$(TEST_VENV)/bin/pip install --quiet 'pytest-randomly>=4'
+	$(TEST_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PART)
 
 test-venv: system-packages
 	$(PYTHON) -m venv $(TEST_VENV)
