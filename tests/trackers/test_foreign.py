@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,28 @@ def test_a_state_of_the_trainer_without_a_bottom_is_an_error(tmp_path: Path) -> 
     path = write(tmp_path / "trainer_state.json", f'{{"log_history": [{{"step": 1, "loss": 2}}], "x": {DEEP}}}')
     with pytest.raises(ImportFailed, match="is not JSON"):
         take("hf", path, tmp_path / "runs")
+
+
+BESIDE = {
+    "wandb": "run-a/run-a.wandb",
+    "csv": "metrics.csv",
+    "hf": "trainer_state.json",
+    "tensorboard": "events.out.tfevents.1.h",
+}
+
+
+@pytest.mark.promise("a pipe or an endless device in place of an imported file", "it is passed over or refused")
+@pytest.mark.parametrize("tool", BESIDE)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_file_is_not_opened(tool: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    place = tmp_path / "source" / BESIDE[tool]
+    place.parent.mkdir(parents=True)
+    make(place)
+    for target in (tmp_path / "source", place):
+        try:
+            assert all(found.rows == 0 for found in take(tool, target, tmp_path / "runs"))
+        except ImportFailed as error:
+            assert "metrics.csv" in error.message
 
 
 def test_what_is_a_time() -> None:

@@ -53,12 +53,22 @@ _UNREADABLE_ROW: Row = {UNREADABLE: "x"}
 def open_source(target: str) -> TableSource:
     path = Path(target)
     if path.is_dir():
-        found = sorted(path.glob("metrics.csv")) or sorted(path.glob("version_*/metrics.csv"))
+        found = [
+            file
+            for pattern in ("metrics.csv", "version_*/metrics.csv")
+            for file in sorted(path.glob(pattern))
+            if file.is_file()
+        ]
+        found = [file for file in found if file.parent == path] or found
         if not found:
             raise ImportFailed(f"{target} is a folder without a metrics.csv", hint="name the file itself")
         path = max(found, key=lambda file: file.stat().st_mtime)
     if not path.exists():
         raise ImportFailed(f"{target} does not exist")
+    if not path.is_file():
+        raise ImportFailed(
+            f"{target} is not a regular file", hint="it is read more than once: write it to a file first"
+        )
     return TableSource(_open_table(path.resolve()))
 
 

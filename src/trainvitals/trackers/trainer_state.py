@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.plain_json import parse_json
 from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
@@ -16,6 +17,7 @@ from trainvitals.trackers.run_writing import NO_TIME, About
 
 NAME = "trainer_state.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+MOST_BYTES = 512 << 20
 _RUNNING = ("log_history", "epoch", "global_step", "stateful_callbacks", "trial_params", "trial_name")
 """Fields that are not configuration."""
 
@@ -59,14 +61,14 @@ class TrainerStateRun:
     def find_file(self) -> Path | None:
         """The newest."""
         if not self._path.is_dir():
-            return self._path if self._path.exists() else None
+            return self._path if self._path.is_file() else None
         numbered = [
             (int(match[1]), path)
             for path in self._path.glob(f"checkpoint-*/{NAME}")
-            if (match := _CHECKPOINT.fullmatch(path.parent.name))
+            if (match := _CHECKPOINT.fullmatch(path.parent.name)) and path.is_file()
         ]
         own = self._path / NAME  # written at the end
-        return own if own.exists() else max(numbered, default=(0, None))[1]
+        return own if own.is_file() else max(numbered, default=(0, None))[1]
 
     def about(self) -> About:
         return About(name=self.title, config=self._config(self._load(self.find_file())), has_times=False)
@@ -112,7 +114,9 @@ class TrainerStateRun:
     @staticmethod
     def _load(path: Path | None) -> Mapping[str, Any]:
         try:
-            state = parse_json(path.read_bytes()) if path is not None else {}
+            state = parse_json(runtime.read_regular(path, MOST_BYTES)) if path is not None else {}
+        except OSError as error:
+            raise ImportFailed(f"{path} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise ImportFailed(f"{path} is not JSON, or is still being written: {error}") from None
         if not isinstance(state, dict):

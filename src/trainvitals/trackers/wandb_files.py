@@ -91,7 +91,8 @@ class WandbSource:
             return
         for place, folders, names in os.walk(self._root):  # links such as latest-run are not followed
             folders[:] = sorted(name for name in folders if name not in ("files", "logs", "tmp"))
-            yield from (Path(place, name) for name in sorted(names) if name.endswith(".wandb"))
+            found = (Path(place, name) for name in sorted(names) if name.endswith(".wandb"))
+            yield from (path for path in found if path.is_file())  # to open a pipe would wait for ever
 
 
 class WandbRun:
