@@ -123,7 +123,9 @@ def test_three_runs_and_one_that_never_logged(machine: Any, make_run: MakeRun) -
     assert "better" in done.stdout
 
 
-@pytest.mark.parametrize(("words", "complaint"), [(("good",), "at least two"), (("good", "good"), "given twice")])
+@pytest.mark.parametrize(
+    ("words", "complaint"), [((), "at least two"), (("good",), "at least two"), (("good", "good"), "given twice")]
+)
 @pytest.mark.usefixtures("two_runs")
 def test_one_run_is_not_a_comparison(machine: Any, words: tuple[str, ...], complaint: str) -> None:
     done = machine.run("compare", *words)

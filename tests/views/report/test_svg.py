@@ -110,6 +110,13 @@ def test_samples_that_are_missing_are_not_drawn_across() -> None:
     assert [(paths[0].get("d") or "").count("M") for paths in found] == [2, 1]
 
 
+def test_a_value_that_no_line_reaches_is_a_dot() -> None:
+    svg = draw_svg([SvgChart("a", [line([1.0, 2.0, math.nan, 2.0, math.nan])])])
+    path = next(item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none")
+    assert (path.get("d") or "").endswith("h0") and (path.get("d") or "").count("h0") == 1
+    assert path.get("stroke-linecap") == "round"
+
+
 def test_pictures_in_one_page_do_not_share_names() -> None:
     x = np.arange(4.0)
     one, other = (draw_svg([SvgChart("a", [SvgLine("a", x, x * scale)])]) for scale in (1.0, -1.0))

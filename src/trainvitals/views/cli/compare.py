@@ -172,8 +172,10 @@ def _search(runs: Runs, text: str) -> list[str]:
 def _require_two(found: list[str], references: Sequence[str], runs: Runs) -> list[str]:
     if len(found) > 1:
         return found
-    (name,) = references
     hint = "such as: trainvitals compare baseline latest"
+    if not references:
+        raise UsageError("need at least two runs to compare", hint=hint)
+    (name,) = references
     rows = list_json(runs, runs.list_keys())
     # A name means the newest run that has it.
     if len(alike := [one_line(row["id"]) for row in rows if row["name"] == name]) > 1:

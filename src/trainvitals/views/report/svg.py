@@ -301,6 +301,9 @@ def _draw_axes(chart: SvgChart, place: _Place, colours: Theme) -> str:
     return "".join(parts)
 
 
+_ROUND = ' stroke-linejoin="round" stroke-linecap="round"'
+
+
 def _style(at: int, colours: Theme) -> tuple[str, str]:
     dash = _DASHES[at // len(colours.lines) % len(_DASHES)]
     return colours.lines[at % len(colours.lines)], f' stroke-dasharray="{dash}"' if dash else ""
@@ -328,23 +331,27 @@ def _draw_line(chart: SvgChart, lines: Sequence[SvgLine], at: int, line: SvgLine
     gaps = find_gaps(line.x) if chart.axis == "time" else ()
     path = _path(place.x(line.x), place.y(line.y), gaps)
     parts.append(
-        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{_ROUND}'
         f"{' stroke-opacity=' + chr(34) + '0.35' + chr(34) if smooth else ''}{dash}/>"
     )
     if smooth:
         path = _path(place.x(line.x), place.y(smoothing.smooth(line.x, line.y)), gaps)
-        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>')
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{_ROUND}{dash}/>')
     return "".join(parts)
 
 
 def _path(xs: Floats, ys: Floats, gaps: Iterable[int] = ()) -> str:
     """Points joined by lines; a gap where one is not finite, and after these places."""
     words, joined, ends = [], False, frozenset(gaps)
-    for at, (x, y) in enumerate(zip(np.round(xs, 1).tolist(), np.round(ys, 1).tolist(), strict=True)):
+    places = list(zip(np.round(xs, 1).tolist(), np.round(ys, 1).tolist(), strict=True))
+    for at, (x, y) in enumerate(places):
         if not math.isfinite(y):
             joined = False
             continue
         words.append(f"{'L' if joined else 'M'}{x:g} {y:g}")
+        goes_on = at not in ends and at + 1 < len(places) and math.isfinite(places[at + 1][1])
+        if not joined and not goes_on:
+            words.append("h0")  # with round ends a dot: what no line reaches would not be seen
         joined = at not in ends
     return "".join(words)
 
