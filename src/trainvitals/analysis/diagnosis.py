@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from trainvitals.analysis import (
     endings,
     gpu_pace,
@@ -117,7 +119,9 @@ def diagnose(measured: Measurements, conditions: Conditions) -> Diagnosis:
         if not detector.applies(measured):
             continue
         try:
-            found = detector.detect(measured, conditions)
+            # Near the largest number there is: infinity compares as it should.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = detector.detect(measured, conditions)
         except NotJudged as missing:
             gaps.append(Gap(detector.rule, detector.title_in(conditions), missing.needs))
             continue

@@ -3,7 +3,7 @@ Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -454,7 +454,10 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
         raise NotJudged(f"{FEWEST_SHARED} step times of each rank" if few else "step times of at least two ranks")
     judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= FEWEST_SHARED]
     if not judged:
-        raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
+        partly = [(ranks, steps) for ranks in several if len(steps := _steps_of_most(ranks.values())) >= FEWEST_SHARED]
+        if not partly:
+            raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
+        return [item for ranks, steps in partly for item in _compare_ranks(measured, ranks, steps, conditions)]
     found = [finding for ranks, shared in judged for finding in _compare_hosts(measured, ranks, shared, conditions)]
     known = frozenset(title for finding in found for title in finding.about)
     for ranks, shared in judged:
@@ -466,8 +469,24 @@ def _shared_steps(curves: Iterable[Curve]) -> Floats:
     """The newest steps that all have."""
     shared = reduce(np.intersect1d, (curve.x for curve in curves))
     # Not the first steps, if there are enough others.
-    later = shared[shared >= shared[0] + START] if len(shared) else shared
-    return (later if len(later) >= FEWEST_SHARED else shared[2:])[-5000:]
+    return _settled(shared)
+
+
+def _settled(steps: Floats) -> Floats:
+    later = steps[steps >= steps[0] + START] if len(steps) else steps
+    return (later if len(later) >= FEWEST_SHARED else steps[2:])[-5000:]
+
+
+def _steps_of_most(curves: Collection[Curve]) -> Floats:
+    """The newest steps that more than half of the ranks have: of three at least, or the slow one is the usual."""
+    steps, counts = np.unique(np.concatenate([curve.x for curve in curves]), return_counts=True)
+    return _settled(steps[counts >= max(len(curves) // 2 + 1, 3)])
+
+
+def _at(curve: Curve, steps: Floats) -> Floats:
+    """The values at these steps, NaN at those that it does not have."""
+    places = np.minimum(np.searchsorted(curve.x, steps), len(curve.x) - 1)
+    return np.where(curve.x[places] == steps, curve.y[places], np.nan)
 
 
 def _compare_hosts(
@@ -541,23 +560,28 @@ def _compare_ranks(
 ) -> list[Finding]:
     factor = conditions.thresholds["straggler_factor"]
     compared = "the other rank" if len(ranks) == 2 else f"the median of {len(ranks)} ranks"
-    table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
+    table = np.stack([_at(curve, shared) for curve in ranks.values()])
     # Of two ranks half of the slow one is in the median: it is compared with the other.
-    usual = table.min(axis=0) if len(table) == 2 else np.median(table, axis=0)
-    ratio = table / np.where(usual > 0, usual, np.inf)
+    usual = table.min(axis=0) if len(table) == 2 else np.nanmedian(table, axis=0)
+    ratios = table / np.where(usual > 0, usual, np.inf)
+    cost = float((np.nanmax(table, axis=0) - usual).mean())
+    common = shared
     found = []
-    for place, participant in enumerate(ranks):
+    for participant, own in zip(ranks, ratios, strict=True):
         title = participant.title
-        slow = ratio[place] > factor
-        often, middle = float(slow.mean()), float(np.median(ratio[place]))
+        known = np.isfinite(own)
+        ratio, shared = own[known], common[known]
+        if len(shared) < FEWEST_SHARED:
+            continue
+        slow = ratio > factor
+        often, middle = float(slow.mean()), float(np.median(ratio))
         rows = _longest_row(slow)
         usually = middle > factor or often >= conditions.thresholds["straggler_steps_percent"] / 100
         if not usually and rows[1] - rows[0] < SLOW_IN_A_ROW:
             continue
         first = int(slow.argmax()) if usually else rows[0]
         ended = None if usually or rows[1] == len(slow) else int(shared[rows[1]])
-        cost = float((table.max(axis=0) - usual).mean())
-        times = middle if usually else float(np.median(ratio[place][rows[0] : rows[1]]))
+        times = middle if usually else float(np.median(ratio[rows[0] : rows[1]]))
         if middle > factor:
             text = f"{title.capitalize()} takes {middle:.2f} times as long as the others"
         elif usually:

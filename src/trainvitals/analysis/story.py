@@ -47,7 +47,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "grad.vanish": ("units.dead", "lr.too_high"),
     "units.dead": ("lr.jump", "lr.too_high"),
     "amp.scale_collapse": ("lr.jump", "grad.explode"),
-    "loss.spike": ("data.bad_batch", "grad.explode", "lr.jump", "lr.too_high"),
+    "loss.spike": ("data.bad_batch", "grad.explode", "lr.jump", "lr.too_high", "loss.divergence"),
     "loss.divergence": ("lr.jump", "lr.too_high", "units.dead", "grad.explode", "replica.mismatch"),
     "loss.never_learns": ("lr.too_high", "lr.too_low", "units.dead", "grad.vanish"),
     "loss.plateau": ("loss.never_learns", "lr.too_high", "lr.too_low", "units.dead", "grad.vanish"),

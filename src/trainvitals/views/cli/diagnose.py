@@ -133,7 +133,11 @@ def _diagnose_table(name: str, settings: Settings) -> Diagnosis:
 
     with open_table(name) as (file, title):
         measured = read_measurements(file, title)
-    return diagnose(measured, Conditions(settings.alerts_thresholds))
+    found = diagnose(measured, Conditions(settings.alerts_thresholds))
+    if not found.findings and not found.fine:
+        names = ", ".join(map(one_line, measured.training.names()[:8])) or "none"
+        print_line(f"{title}: too few values for any check, or none for these columns: {names}")
+    return found
 
 
 def draw(found: Diagnosis, paint: Paint, everything: bool, run: str) -> str:
@@ -188,7 +192,7 @@ def _plain(finding: Finding) -> Mapping[str, Any]:
         "since_time": finding.time,
         "named_at_step": finding.named_at,
         "until_step": finding.until,
-        "where": finding.subject,
+        "where": finding.subject or None,
         "evidence": evidence,
         "action": finding.advice,
         "cause": finding.cause,
