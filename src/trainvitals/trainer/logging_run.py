@@ -184,12 +184,13 @@ class LoggingRun(DescribedRun):
 
     def write_rows(self, rows: Sequence[MeasuredRow]) -> None:
         """Several such lines, written with one system call."""
-        lines = []
+        lines, current, start = [], -1, ""
         for step, values, microseconds in rows:
             second, rest = divmod(microseconds, 1_000_000)
-            if second != self._clock[0] // 1_000_000_000:
-                self._every_second(second)
-            start = self._clock[1][len(LINE_START) :].decode()
+            if second != current:
+                if second != self._clock[0] // 1_000_000_000:
+                    self._every_second(second)
+                current, start = second, self._clock[1][len(LINE_START) :].decode()
             stamp = f"{start}{rest // 1000:03d}Z"
             lines.append(encode_line({"timestamp": stamp, "step": step, **self._also, **values}))
         if self._writer is not None and lines:

@@ -33,13 +33,18 @@ class Budget:
         self._usual = 0.0
         """Seconds of a step."""
 
-    def earn(self, seconds: float) -> None:
-        """A step took so long."""
-        usual = self._usual or seconds
-        seconds = min(seconds, PAUSE * usual)
-        self._usual = usual + RECENT * (seconds - usual)
-        if self._seconds < self._most:
-            self._seconds = min(self._seconds + seconds * self._share, self._most)
+    def earn(self, *steps: float) -> None:
+        """Steps took so many seconds each."""
+        usual, saved, share, most = self._usual, self._seconds, self._share, self._most
+        for seconds in steps:
+            usual = usual or seconds
+            limit = PAUSE * usual
+            if seconds > limit:
+                seconds = limit
+            usual += RECENT * (seconds - usual)
+            if saved < most:
+                saved = min(saved + seconds * share, most)
+        self._usual, self._seconds = usual, saved
 
     def spend(self, seconds: float) -> None:
         self._seconds -= UNSEEN * seconds

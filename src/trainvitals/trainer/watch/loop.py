@@ -22,7 +22,7 @@ from trainvitals.trainer.watch.measures import Measures, Part
 from trainvitals.trainer.watch.moments import Moments
 from trainvitals.trainer.watch.options import Options
 from trainvitals.trainer.watch.stalls import StallWriter
-from trainvitals.trainer.watch.step_writer import FinishedStep, StepLines
+from trainvitals.trainer.watch.step_writer import FinishedStep, StepLines, wall_offset
 from trainvitals.trainer.watch.subjects import Subjects
 
 if TYPE_CHECKING:
@@ -295,21 +295,31 @@ class Watch:
         # The loop may add a step meanwhile, without the lock: the list stays the same one.
         steps = self._light[:]
         del self._light[: len(steps)]
+        if not steps:
+            return
         self._measures.step += len(steps)
-        key = self.moments.light.key
-        for step in steps:
-            self._budget.earn(step.marks.whole())
-            values: dict[str, float] = {}
-            parts: Sequence[Part] = ()
-            if step.loss is not None and not step.norms and self.options.report and self._losses.is_plain(key):
-                values["loss"] = step.loss
-            else:
-                backwards = step.backwards if step.loss is None else [Backward(step.loss, 1, None)]
-                losses = self._add_up({key: backwards})
-                parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
+        times = [step.marks.whole() for step in steps]
+        self._budget.earn(*times)
+        key, offset = self.moments.light.key, wall_offset()
+        is_plain = self._is_plain(key)
+        for step, seconds in zip(steps, times, strict=True):
+            if is_plain and step.loss is not None and not step.norms:
+                values = {"loss": step.loss, "batch_time": seconds}
+                self._add_state(values, step.learning_rate, step.epoch)
+                self._lines.add_whole(step.number, values, step.marks.host_end + offset, step.cost)
+                continue
+            backwards = step.backwards if step.loss is None else [Backward(step.loss, 1, None)]
+            losses = self._add_up({key: backwards})
+            values = {}
+            parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
             self._add_line(
                 step.number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, step.epoch
             )
+            is_plain = self._is_plain(key)
+
+    def _is_plain(self, optimizer: int) -> bool:
+        """The line of a step without phases has nothing that is to be added up, and no device's clock to wait for."""
+        return self._timer is None and self.options.report and self._losses.is_plain(optimizer)
 
     def _add_up(self, losses: Mapping[int, Sequence[Backward]], *, together: bool = False) -> dict[str, LossSum]:
         if not self.options.report:
@@ -334,16 +344,19 @@ class Watch:
         with_update: bool = True,
     ) -> None:
         if self.options.report:
-            if isinstance(learning_rate, (int, float)):
-                values["learning_rate"] = float(learning_rate)
-            epoch = epoch if self._named_epoch is None else self._named_epoch
-            if epoch is not None:
-                values["epoch"] = epoch
+            self._add_state(values, learning_rate, epoch)
         timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
         source = self._has_source
         self._lines.add(
             FinishedStep(number, timing, marks, timer, values, parts, shapes, cost, source, with_backward, with_update)
         )
+
+    def _add_state(self, values: dict[str, float], learning_rate: Any, epoch: float | None) -> None:
+        if isinstance(learning_rate, (int, float)):
+            values["learning_rate"] = float(learning_rate)
+        epoch = epoch if self._named_epoch is None else self._named_epoch
+        if epoch is not None:
+            values["epoch"] = epoch
 
     def _judge_backward(self, iteration: Iteration) -> None:
         self._without_backward = self._without_backward + 1 if iteration.updated and not iteration.trained else 0

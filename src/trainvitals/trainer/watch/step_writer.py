@@ -49,6 +49,11 @@ class FinishedStep(NamedTuple):
         return self.timer is None or self.timer.has_happened(self.marks)
 
 
+def wall_offset() -> int:
+    """The wall clock less the clock of the marks, in nanoseconds."""
+    return time.time_ns() - time.perf_counter_ns()
+
+
 class StepLines:
     """One line per step, in order."""
 
@@ -59,10 +64,15 @@ class StepLines:
         """FLOP/s that the card could do at most, where known."""
         self._run = run
         self._tell = tell
-        self._pending: deque[FinishedStep] = deque()
+        self._pending: deque[FinishedStep | MeasuredRow] = deque()
 
     def add(self, step: FinishedStep) -> None:
         self._pending.append(step)
+
+    def add_whole(self, number: int, values: dict[str, float], ended: int, cost: int) -> None:
+        """A step whose numbers are all there; it ended so many nanoseconds after 1970."""
+        values["watch_time"] = cost // 100 / 1e7
+        self._pending.append(MeasuredRow(number, values, ended // 1000))
 
     def forget(self) -> None:
         """Write none of those that have been added."""
@@ -70,14 +80,15 @@ class StepLines:
 
     def write_ready(self) -> None:
         """Write what has come; nothing is waited for."""
-        pending = self._pending
-        offset = time.time_ns() - time.perf_counter_ns()
+        pending, offset = self._pending, wall_offset()
         rows = []
         while pending:
-            ready = pending[0].is_ready()
+            step = pending[0]
+            ready = isinstance(step, MeasuredRow) or step.is_ready()
             if not ready and len(pending) <= PENDING_LIMIT:
                 break
-            rows.append(self._make_row(pending.popleft(), ready, offset))
+            pending.popleft()
+            rows.append(step if isinstance(step, MeasuredRow) else self._make_row(step, ready, offset))
         self._run.write_rows(rows)
 
     def finish(self) -> None:
@@ -87,12 +98,13 @@ class StepLines:
             self.write_ready()
             if self._pending:
                 time.sleep(0.005)
-        offset = time.time_ns() - time.perf_counter_ns()
-        self._run.write_rows([self._make_row(step, False, offset) for step in self._pending])
+        offset = wall_offset()
+        self._run.write_rows(
+            [step if isinstance(step, MeasuredRow) else self._make_row(step, False, offset) for step in self._pending]
+        )
         self._pending.clear()
 
     def _make_row(self, step: FinishedStep, ready: bool, offset: int) -> MeasuredRow:
-        """`offset` is the wall clock less the clock of the marks."""
         values = step.values
         if ready and step.timer is not None:
             self._add_times(values, step, step.marks.device_times())
