@@ -227,6 +227,10 @@ def test_layers_that_learn_nothing() -> None:
     dead = by_step(np.full(30, 1e-9), 100)
     found = find(with_curves(**{"gradient_norm/first": dead}), "grad.vanish")
     assert "first" in found.evidence[1] and "last" not in found.evidence[1]
+    assert (found.step, found.named_at) == (0, 400), "by the fifth sample"
+    dies = by_step(np.where(np.arange(60) < 30, 1.0, 0.0), 100)
+    found = find(with_curves(**{"gradient_norm/first": dies}), "grad.vanish")
+    assert (found.step, found.named_at) == (3000, 4000), "when most of twenty samples are zero"
 
 
 def test_a_gradient_is_small_beside_the_weights_of_its_layer() -> None:
@@ -244,6 +248,11 @@ def test_waiting_for_data() -> None:
     found = find(with_curves(data_time=by_step(wait), batch_time=by_step(STEP_TIME + 0.2)), "data.bound")
     assert found.severity == "critical"
     assert found.values["share"] == pytest.approx(0.51, abs=0.03)
+    assert found.step is not None and found.step < 60 and found.named_at is not None and found.named_at < 60
+    wait[:1000] = 0.0
+    found = find(with_curves(data_time=by_step(wait), batch_time=by_step(STEP_TIME + wait)), "data.bound")
+    assert found.step is not None and abs(found.step - 1000) <= 40
+    assert found.named_at is not None and 1000 < found.named_at < 1500
 
 
 def test_time_between_the_steps() -> None:
@@ -753,6 +762,7 @@ def test_slow_steps_name_what_they_coincide_with_and_where_the_time_goes() -> No
 def test_a_rank_0_that_is_always_a_little_slower_does_more_than_the_others() -> None:
     finding = find(healthy(rank_steps=ranks(slow=0, factor=1.18)), "straggler.rank_zero")
     assert finding.severity == "info" and finding.subject == "rank 0"
+    assert finding.named_at is not None and finding.named_at < 60
 
 
 def test_spikes_that_are_far_apart_are_told_one_by_one() -> None:

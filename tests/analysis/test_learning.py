@@ -45,6 +45,7 @@ def test_tiny_updates_explain_why_nothing_is_learned() -> None:
     found = diagnose(with_curves(loss=slow, accuracy=CHANCE, val_loss=None, **updates(1e-6)), CONDITIONS)
     finding = next(item for item in found.findings if item.rule == "lr.too_low")
     assert finding.severity == "warning" and "hardly change" in finding.title
+    assert finding.step == 0 and finding.named_at == pytest.approx(500, abs=5), "not before the loss was judged"
 
 
 def test_large_updates_are_a_finding_only_where_the_loss_suffers() -> None:
@@ -52,6 +53,7 @@ def test_large_updates_are_a_finding_only_where_the_loss_suffers() -> None:
     found = diagnose(with_curves(loss=FLAT, accuracy=CHANCE, **updates(0.3)), CONDITIONS)
     high = next(item for item in found.findings if item.rule == "lr.too_high")
     assert high.severity == "critical"
+    assert high.step == 0 and high.named_at is not None and high.named_at < STEPS / 2
     assert next(item for item in found.findings if item.rule == "loss.never_learns").cause == "lr.too_high"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainvitals.analysis.findings import Finding, Measurements, NotJudged
-from trainvitals.analysis.robust import blocks, usual_highs
+from trainvitals.analysis.robust import blocks, lasting_since, usual_highs
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
 
@@ -16,6 +16,10 @@ RECENT = 200
 """Newest norms among which those that are not finite are counted."""
 FEWEST_HIGH = 3
 """Norms close together that are an explosion."""
+SAMPLES = 20
+"""Newest samples of a layer whose median is judged ..."""
+FEWEST_SAMPLES = 5
+"""... and how many there must be."""
 LARGEST_WEIGHTS = 1e5
 """No layer's weights have a larger norm: those of a layer whose gradient is larger need not be read."""
 
@@ -104,15 +108,23 @@ def detect_vanishing(measured: Measurements, conditions: Conditions) -> list[Fin
     if not layers:
         raise NotJudged("gradients by layer (trainvitals.watch)")
     still = []
+    dates = []
     for name in layers:
         curve = measured.training.get(name)
-        last = curve.finite().y[-20:] if curve is not None else np.zeros(0)
-        middle = float(np.median(np.abs(last))) if len(last) >= 5 else np.inf
+        if curve is None:
+            continue
+        x, norms = curve.finite().x, np.abs(curve.finite().y)
+        last = norms[-SAMPLES:]
+        middle = float(np.median(last)) if len(last) >= FEWEST_SAMPLES else np.inf
         layer = name.removeprefix(LAYER)
-        if not middle or (middle < limit * LARGEST_WEIGHTS and middle < limit * _weight(measured, layer)):
+        small = limit * _weight(measured, layer) if 0 < middle < limit * LARGEST_WEIGHTS else 0.0
+        if not middle or middle < small:
             still.append(layer)
+            quiet = (norms == 0) | (norms < small)
+            dates.append(lasting_since(x, quiet, SAMPLES, FEWEST_SAMPLES))
     if not still:
         return []
+    known = [date for date in dates if date is not None]
     share = len(still) / len(layers)
     return [
         Finding(
@@ -120,11 +132,13 @@ def detect_vanishing(measured: Measurements, conditions: Conditions) -> list[Fin
             "warning",
             f"{count_of(len(still), 'layer')} of {len(layers)} not learning",
             (
-                f"median gradient norm over the last 20 samples below {limit:g} of the weight norm ({percent(share)} "
-                f"of the layers)",
+                f"median gradient norm over the last {SAMPLES} samples below {limit:g} of the weight norm "
+                f"({percent(share)} of the layers)",
                 "layers: " + ", ".join(still[:8]) + (" ..." if len(still) > 8 else ""),
             ),
             conditions["layer_vanishing"].advice,
+            step=min((since for since, _ in known), default=None),
+            named_at=min((named for _, named in known), default=None),
             values={"layers": float(len(still))},
         )
     ]

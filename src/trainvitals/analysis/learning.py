@@ -4,7 +4,7 @@ scale, differently on each rank. Tested in tests/analysis/test_learning.py."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from trainvitals.analysis.episodes import find_rises
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.metric_sense import is_share
-from trainvitals.analysis.robust import holding_since, scale_of
+from trainvitals.analysis.robust import holding_since, lasting_since, scale_of
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
 
@@ -136,11 +136,25 @@ def detect_update_size(measured: Measurements, conditions: Conditions) -> list[F
         f"median update of a step, as a share of the weights: {show(usual)} in {count_of(len(ratios), 'layer')}"
     ]
     evidence += [f"learning rate: {show(rates[-1])}"] if len(rates) else []
-    if usual > limits["update_ratio_high"]:
-        return _describe_large(measured, conditions, usual, evidence)
-    if middles.max() < limits["update_ratio_low"] and middles.max() > 0:
-        return _describe_small(measured, conditions, usual, evidence)
+    high, low = limits["update_ratio_high"], limits["update_ratio_low"]
+    if usual > high:
+        known = _when_known(ratios, lambda middles: bool(np.median(middles) > high))
+        return _describe_large(measured, conditions, usual, evidence, known)
+    if 0 < middles.max() < low:
+        known = _when_known(ratios, lambda middles: bool(0 < middles.max() < low))
+        return _describe_small(measured, conditions, usual, evidence, known)
     return []
+
+
+def _when_known(ratios: Mapping[str, Curve], holds: Callable[[Floats], bool]) -> int:
+    """The step at which the samples until then told it of the layers' usual updates."""
+    steps = max((curve.x for curve in ratios.values()), key=len)
+
+    def holds_of(count: int) -> bool:
+        until = [curve.y[: np.searchsorted(curve.x, steps[count - 1], side="right")] for curve in ratios.values()]
+        return holds(np.array([_usual_update(y) for y in until if len(y) >= FEWEST_SAMPLES] or [0.0]))
+
+    return holding_since(steps, max(steps[FEWEST_SAMPLES - 1] - steps[0], 1.0), holds_of)
 
 
 def _usual_update(values: Floats) -> float:
@@ -150,7 +164,7 @@ def _usual_update(values: Floats) -> float:
 
 
 def _describe_large(
-    measured: Measurements, conditions: Conditions, usual: float, evidence: Sequence[str]
+    measured: Measurements, conditions: Conditions, usual: float, evidence: Sequence[str], known: int
 ) -> list[Finding]:
     """Small networks learn well in large steps: only where the loss suffers are they too large."""
     loss = measured.need("loss", 30).finite()
@@ -161,6 +175,18 @@ def _describe_large(
     stuck = progress is not None and (progress.gain <= small or progress.is_none(small))
     if lasting is None and not stuck and _find_flat_share(measured, fallen=True) is None:
         return []
+    # That an accuracy got worse is judged of the whole run.
+    harmed: int | None = None
+    if lasting is not None:
+        harmed = lasting.named_at
+    elif stuck:
+        harmed = holding_since(
+            loss.x,
+            max(loss.x[3 * BEGINNING - 1] - loss.x[0], 1.0),
+            lambda count: (
+                (part := _Progress(Curve(loss.x[:count], loss.y[:count]))).gain <= small or part.is_none(small)
+            ),
+        )
     harm = "the loss rose" if lasting is not None else "nothing is learned"
     critical = usual > conditions.thresholds["update_ratio_critical"]
     return [
@@ -171,17 +197,25 @@ def _describe_large(
             tuple(evidence),
             conditions["update_too_large"].advice,
             step=lasting.since if lasting is not None else 0,
+            named_at=max(known, harmed) if harmed is not None else None,
             values={"update_ratio": usual},
         )
     ]
 
 
 def _describe_small(
-    measured: Measurements, conditions: Conditions, usual: float, evidence: Sequence[str]
+    measured: Measurements, conditions: Conditions, usual: float, evidence: Sequence[str], known: int
 ) -> list[Finding]:
     progress = _progress_of(measured, conditions)
-    if progress.gain > conditions.thresholds["update_too_small_gain"]:
+    least = conditions.thresholds["update_too_small_gain"]
+    if progress.gain > least:
         return []
+    loss = measured.need("loss").finite()
+    named = holding_since(
+        loss.x,
+        conditions.thresholds["never_learns_steps"],
+        lambda count: _Progress(Curve(loss.x[:count], loss.y[:count])).gain <= least,
+    )
     severity: Severity = "warning" if _find_flat_share(measured) is not None else "info"
     return [
         Finding(
@@ -191,6 +225,7 @@ def _describe_small(
             (*evidence, f"the loss fell by {percent(max(progress.gain, 0.0), 1)} in {progress.steps:,} steps"),
             conditions["update_too_small"].advice,
             step=0,
+            named_at=max(known, named),
             values={"update_ratio": usual, "gain": progress.gain},
         )
     ]
@@ -205,8 +240,7 @@ def detect_dead_units(measured: Measurements, conditions: Conditions) -> list[Fi
     if not dead:
         return []
     most, curve = shares[dead[0]], samples[dead[0]]
-    alive = np.flatnonzero(curve.y <= limit)
-    since = int(curve.x[min(int(alive[-1]) + 1, len(curve.x) - 1)] if len(alive) else curve.x[0])
+    since, named = lasting_since(curve.x, curve.y > limit, LAST_SAMPLES, FEWEST_SAMPLES) or (None, None)
     return [
         Finding(
             "units.dead",
@@ -218,7 +252,7 @@ def detect_dead_units(measured: Measurements, conditions: Conditions) -> list[Fi
             ),
             conditions["units_dead"].advice,
             step=since,
-            named_at=since,
+            named_at=named,
             values={"share": most, "layers": float(len(dead))},
         )
     ]

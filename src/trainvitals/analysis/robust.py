@@ -66,6 +66,21 @@ def holding_since(x: Floats, steps: float, holds: Callable[[int], bool]) -> int:
     return int(x[known - 1])
 
 
+def lasting_since(x: Floats, holds: NDArray[np.bool_], window: int, fewest: int) -> tuple[int, int] | None:
+    """The x since which it holds of most of the newest `window` values, and the x at which that was known; None where
+    it does not in the end."""
+    ends = np.arange(1, len(x) + 1)
+    sums = np.concatenate([[0], holds.cumsum()])
+    counts = sums[ends] - sums[np.maximum(ends - window, 0)]
+    most = (2 * counts > np.minimum(ends, window)) & (ends >= fewest)
+    if not len(x) or not most[-1]:
+        return None
+    others = np.flatnonzero(~most)
+    named = int(others[-1]) + 1 if len(others) else 0
+    begin = max(named - window + 1, 0)
+    return int(x[begin + int(holds[begin:].argmax())]), int(x[named])
+
+
 def slope_of(x: Floats, y: Floats) -> float:
     """Theil-Sen: the median slope over all pairs of (thinned out) points, per unit of x; 0 for a single point."""
     x, y = thin(x, y, MAX_PAIRS)

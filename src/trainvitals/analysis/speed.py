@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainvitals import catalog
 from trainvitals.analysis.episodes import find_shifts, stride_of
 from trainvitals.analysis.findings import INTERVALS, Curve, Device, Finding, Floats, Measurements, NotJudged, RankPlace
-from trainvitals.analysis.robust import blocks, scale_of
+from trainvitals.analysis.robust import blocks, holding_since, scale_of
 from trainvitals.analysis.wording import count_of, growth, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions, Severity
 from trainvitals.episodes import Episode
@@ -44,6 +44,8 @@ ODD_CLOCK = 0.05
 """... and the share of the clocks of its GPUs."""
 FEWEST_SELDOM = 3
 """Times that something must have happened, of what does not happen at every step."""
+FEWEST_PAIRS = 40
+"""Steps with a step time and its part that are judged."""
 FEWEST_SHARED = 10
 """Steps in which ranks are compared."""
 SLOW_IN_A_ROW = 5
@@ -60,6 +62,8 @@ NO_CHANCE = 12.0
 """Minus the logarithm of a probability: of the thousand periods that are tried, none is found by chance."""
 REGULAR = 0.3
 """Share of the cost that slow steps must have, where they come at regular intervals: that is no accident."""
+MOSTLY_SLOWER = 0.8
+"""Share of the steps in which rank 0 must be slower than all others."""
 MOSTLY = 0.6
 """Share of the lost time that a single phase must have to be named."""
 START = 10
@@ -188,16 +192,36 @@ def share_of_step(measured: Measurements, bound: Bound) -> Share:
 
 
 def _share_of_each(step: Curve, part: Curve, name: str) -> Share:
+    x, whole, piece = _pair(step, part)
+    if len(x) < FEWEST_PAIRS:
+        raise NotJudged(f"steps with both 'batch_time' and '{name}' (found {len(x)})")
+    return Share(float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole)), len(x))
+
+
+def _pair(step: Curve, part: Curve) -> tuple[Floats, Floats, Floats]:
+    """Of the steps that have both, which they are, how long they took and how long the part of them."""
     if np.array_equal(step.x, part.x):
-        whole, piece = step.y[START:], part.y[START:]
+        x, whole, piece = step.x[START:], step.y[START:], part.y[START:]
     else:
-        _, at, other = np.intersect1d(step.x, part.x, return_indices=True)
-        whole, piece = step.y[at][START:], part.y[other][START:]
+        x, at, other = np.intersect1d(step.x, part.x, return_indices=True)
+        x, whole, piece = x[START:], step.y[at][START:], part.y[other][START:]
     good = np.isfinite(whole) & np.isfinite(piece) & (whole > 0)
-    if good.sum() < 40:
-        raise NotJudged(f"steps with both 'batch_time' and '{name}' (found {int(good.sum())})")
-    whole, piece = whole[good], piece[good]
-    return Share(float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole)), int(good.sum()))
+    return x[good], whole[good], piece[good]
+
+
+def _when_bound(measured: Measurements, bound: Bound, limit: float) -> tuple[int | None, int | None]:
+    """The step since which the part has not been much smaller than that, and the one from which on it was too much of
+    all steps until then."""
+    x, whole, piece = _pair(measured.need("batch_time"), measured.need(bound.part))
+    shares = piece.cumsum() / whole.cumsum()
+    low = np.flatnonzero(shares <= limit)
+    named = max(int(low[-1]) + 1 if len(low) else 0, FEWEST_PAIRS - 1)
+    size = FEWEST_PAIRS
+    rest = len(x) % size
+    parts = piece[rest:].reshape(-1, size).sum(axis=1) / whole[rest:].reshape(-1, size).sum(axis=1)
+    small = np.flatnonzero(parts < limit / 2)
+    since = rest + (int(small[-1]) + 1) * size if len(small) else 0
+    return int(x[since]) if since < len(x) else None, int(x[named]) if named < len(x) else None
 
 
 def _share_of_all(step: Curve, part: Curve) -> Share:
@@ -225,6 +249,7 @@ def detect_bound(bound: Bound, measured: Measurements, conditions: Conditions) -
         severity = "critical"
     elif found.share > limits[bound.warning]:
         severity = "warning"
+    since, named = (None, None) if bound.seldom else _when_bound(measured, bound, limits[bound.notable])
     part, step, often = seconds_of(found.part), seconds_of(found.step), count_of(found.times, "time")
     evidence = [bound.usually.format(part=part, step=step, often=often)]
     if bound.can_go and found.share < 1:
@@ -237,6 +262,8 @@ def detect_bound(bound: Bound, measured: Measurements, conditions: Conditions) -
             f"{percent(found.share)} of step time is spent {bound.doing}",
             tuple(evidence),
             conditions[bound.condition].advice,
+            step=since,
+            named_at=named,
             values={"share": found.share, "part_seconds": found.part, "step_seconds": found.step},
         )
     ]
@@ -646,8 +673,10 @@ def _find_skew(ranks: Mapping[Participant, Curve], shared: Floats, conditions: C
     usual = np.median(others, axis=0)
     ratio = values[lowest] / np.where(usual > 0, usual, np.inf)
     middle = float(np.median(ratio))
-    slower = float(np.mean(values[lowest] > others.max(axis=0)))
-    if middle < 1 + conditions.thresholds["rank_zero_percent"] / 100 or slower < 0.8:
+    above = values[lowest] > others.max(axis=0)
+    slower = float(above.mean())
+    least = 1 + conditions.thresholds["rank_zero_percent"] / 100
+    if middle < least or slower < MOSTLY_SLOWER:
         return []
     return [
         Finding(
@@ -658,6 +687,11 @@ def _find_skew(ranks: Mapping[Participant, Curve], shared: Floats, conditions: C
             conditions["rank_zero_slow"].advice,
             subject=lowest.title,
             step=int(shared[0]),
+            named_at=holding_since(
+                shared,
+                shared[FEWEST_SHARED - 1] - shared[0],
+                lambda count: bool(np.median(ratio[:count]) >= least and above[:count].mean() >= MOSTLY_SLOWER),
+            ),
             values={"ratio": middle},
         )
     ]
