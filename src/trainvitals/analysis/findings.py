@@ -68,6 +68,12 @@ class Finding(NamedTuple):
     """The titles of all that it is about, where `subject` is not just one: of many it names a few."""
 
     @property
+    def headline(self) -> str:
+        """The title, with where it is if that is not in it."""
+        is_named = not self.subject or self.subject.lower() in self.title.lower()
+        return self.title if is_named else f"{self.title} ({self.subject})"
+
+    @property
     def titles(self) -> frozenset[str]:
         """Of the GPUs, hosts or participants that it is about; empty for the whole run."""
         return frozenset(self.about or ((self.subject,) if self.subject else ()))

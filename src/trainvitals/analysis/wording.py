@@ -9,6 +9,10 @@ NONE = "-"
 """Shown where a value is missing."""
 
 
+SEVERITY_SIGNS = {"critical": "✗", "warning": "!", "info": "i"}
+"""Before a finding, in text."""
+
+
 def format_value(value: float | None, digits: int = 4) -> str:
     """A metric with `digits` significant digits: `0.02134`, `1.2e-5`, `12,480`, `NaN`; `-` if there is none."""
     if value is None:

@@ -55,7 +55,7 @@ async def until(pilot: Pilot[int], ready: Callable[[], object]) -> None:
 
 def test_every_key_can_be_pressed_on_every_page(make_feed: MakeFeed, folder: Path, tmp_path: Path) -> None:
     async def act(app: TopApp, pilot: Pilot[int]) -> None:
-        for page in "1234567":
+        for page in "12345678":
             for key in KEYS:
                 if key.shown == "q" or key.keys[0].isdigit():
                     continue
@@ -69,7 +69,7 @@ def test_every_key_can_be_pressed_on_every_page(make_feed: MakeFeed, folder: Pat
 
 def test_keys_choose_the_page_and_q_leaves(make_feed: MakeFeed, folder: Path) -> None:
     async def act(app: TopApp, pilot: Pilot[int]) -> None:
-        for key, name in (("2", "charts"), ("7", "runs"), ("1", "overview"), ("tab", "charts")):
+        for key, name in (("2", "charts"), ("8", "runs"), ("1", "overview"), ("tab", "charts")):
             await pilot.press(key)
             assert app.view.page == name
         await pilot.press("3", "shift+tab", "shift+tab")
@@ -265,7 +265,7 @@ def test_another_run_is_picked_from_the_list(make_feed: MakeFeed, folder: Path, 
     story.make_run(tmp_path / "runs", "other", steps=20)
 
     async def act(app: TopApp, pilot: Pilot[int]) -> None:
-        await pilot.press("7")
+        await pilot.press("8")
         await until(pilot, lambda: len(app.snapshot.runs) == 2)
         await pilot.press("down", "enter")
         await until(pilot, lambda: app.snapshot.run is not None and app.snapshot.run.name == "other")

@@ -77,7 +77,7 @@ def test_a_line_for_each_machine(tmp_path: Path) -> None:
     make_run(tmp_path, "one")
     desk, up = make_desk(tmp_path)
     drawn = desk.look()
-    assert "2 machines, 1 not up" in drawn and "8 Machines" in drawn
+    assert "2 machines, 1 not up" in drawn and "9 Machines" in drawn
     (first,) = [line for line in drawn.splitlines() if "gpu1" in line]
     assert (
         first.split()[:7] == ["gpu1", "up", "2", "80%", "2.0G", "/", "160G"]

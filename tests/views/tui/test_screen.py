@@ -170,7 +170,7 @@ def test_what_a_program_prints_has_a_pane_on_any_usual_size(told: Snapshot) -> N
             assert shown[place + 1 : -1][-3:] == [" line 97", " line 98", " line 99"]
             assert all(f"{gpu.index} " in page for gpu in gpus) and "CPU" in page and "MEM" in page
     low = text(around, View(), 60, 12)
-    assert "Output" not in low and "6 output" in low.splitlines()[-1], "where it is not, the way to it is told"
+    assert "Output" not in low and "7 output" in low.splitlines()[-1], "where it is not, the way to it is told"
     assert "line 99" in text(around, View(page="events"), 60, 12)
 
 

@@ -34,7 +34,7 @@ trainvitals diagnose latest --all
 trainvitals diagnose 20261115-2236 --fail-on warning
 trainvitals diagnose --csv metrics.csv --json
 """
-SIGNS = {"critical": ("✗", "red"), "warning": ("!", "yellow"), "info": ("i", "dim")}
+STYLES = {"critical": "red", "warning": "yellow", "info": "dim"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -158,14 +158,11 @@ def draw(found: Diagnosis, paint: Paint, everything: bool, run: str) -> str:
 
 
 def _draw_finding(finding: Finding, paint: Paint) -> list[str]:
-    sign, style = SIGNS[finding.severity]
-    subject = (
-        f" ({one_line(finding.subject)})"
-        if finding.subject and finding.subject.lower() not in finding.title.lower()
-        else ""
-    )
+    from trainvitals.analysis.wording import SEVERITY_SIGNS
+
+    sign = paint(STYLES[finding.severity], SEVERITY_SIGNS[finding.severity])
     indent = "   " if finding.cause else " "
-    lines = [f"{indent}{paint(style, sign)} {one_line(finding.title)}{subject}"]
+    lines = [f"{indent}{sign} {one_line(finding.headline)}"]
     lines += [f"{indent}    {one_line(text)}" for text in finding.evidence]
     if finding.cause:
         lines.append(f"{indent}    follows from {finding.cause}")

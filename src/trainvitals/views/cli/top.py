@@ -77,6 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
             simulate_gpus=settings.simulate_gpus,
             readonly=arguments.readonly,
             conditions=Conditions(settings.alerts_thresholds),
+            settings=settings,
         )
     )
     if arguments.once or arguments.json:

@@ -7,12 +7,11 @@ Tested in tests/views/web/test_app.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from trainvitals import catalog
 from trainvitals.alerts import records
 from trainvitals.analysis.findings import Curve
-from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
@@ -67,7 +66,7 @@ def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJso
         **describe_row(row),
         "step": step,
         "summary": dict(list(latest.items())[:MAX_VALUES]),
-        "health": judge_health(info.status, info.cause_text, row.firing, latest, row.fired, row.findings)._asdict(),
+        "health": replace(row, last_values=latest).health._asdict(),
         "progress": progress._asdict(),
         "step_seconds": find_step_time(latest, pace),
         "cost": describe_cost(reader, row, prices, latest, progress.seconds_left),

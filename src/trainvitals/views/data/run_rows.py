@@ -108,6 +108,13 @@ class ListedRun:
         return max(ended - self.started, 0.0) + seconds_before(self.info)
 
 
+def count_findings(kept: FindingsFile | None, info: RunInfo) -> Counts | None:
+    """The findings that a run's health counts, in every view: those of an ended run, made after its last attempt. The
+    health of a live run is its status, alerts and newest values, since a list cannot diagnose each of its runs; its
+    findings are shown beside that."""
+    return kept.counts if kept is not None and kept.attempt == info.attempt and not info.is_live else None
+
+
 def seconds_before(info: RunInfo) -> float:
     """How long the attempts before the newest took."""
     earlier = (attempt for attempt in info.file.attempts if attempt.number != info.attempt)
@@ -196,7 +203,6 @@ def make_row(
     """`statuses` is what the agents reported, each of its host."""
     started = parse_time(info.started)
     now = time.time()
-    is_judged = findings is not None and findings.attempt == info.attempt and not info.is_live
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
     reported = [kept_energy(status) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
@@ -212,7 +218,7 @@ def make_row(
         energy_joules=sum(energies) if energies else None,
         firing=[alert for alert in current_alerts(alerts) if not alert.is_silenced(now)] if alerts else [],
         fired=count_fired(alerts, started) if alerts else NOTHING_FIRED,
-        findings=findings.counts if findings is not None and is_judged else None,
+        findings=count_findings(findings, info),
         watched=bool(statuses),
         ahead=measure_ahead(max(words, default=None), now) if info.is_live else 0.0,
         lasts=info.file.is_over and not any(alert.is_silenced(now) for alert in alerts),

@@ -33,6 +33,7 @@ from trainvitals.views.tui.snapshot import WELL, Gpu, ProcessRow, Request, Snaps
 if TYPE_CHECKING:
     from trainvitals.views.data.machines import MachineNow
     from trainvitals.views.tui.processes import ProcessList
+    from trainvitals.views.tui.run_findings import RunFindings
     from trainvitals.views.tui.shown_run import ShownRun
 
 RUNS_SECONDS = 5.0
@@ -52,6 +53,8 @@ class Feed:
         self.interval = options.interval
         self.request = Request()
         self.shown: ShownRun | None = None
+        self.findings: RunFindings | None = None
+        """Of `shown`."""
         self.registered: Paced[list[Registration]] = Paced(_read_registered, REGISTERED_SECONDS, [])
         self._clock = clock
         self._trouble = ""
@@ -190,10 +193,17 @@ class Feed:
             alerts=tables.alert_changes,
             active=tables.active_alerts,
             firing=firing,
+            judged=self.findings.read(shown.info.last) if self.findings is not None else None,
             events=(*tables.events, *snapshot.events)[-KEPT_EVENTS:],
             output=shown.read_output() if with_output else snapshot.output,
-            notes=(*snapshot.notes, *(text for text in (shown.problem, shown.silence) if text)),
+            notes=(*snapshot.notes, *self._describe_trouble(shown)),
         )
+
+    def _describe_trouble(self, shown: ShownRun) -> list[str]:
+        problems = [text for text in (shown.problem, shown.silence) if text]
+        if not problems and self.findings is not None and self.findings.problem:
+            problems.append(f"findings could not be read: {self.findings.problem}")
+        return problems
 
     def _follow(self, run: RunRef | None) -> ShownRun | None:
         shown = self.shown
@@ -207,9 +217,17 @@ class Feed:
             except MachineError as error:
                 self._trouble = error.message
                 return None
+            self.findings = self._make_findings(run)
         self._trouble = ""
         shown.poll()
         return shown
+
+    def _make_findings(self, run: RunRef) -> RunFindings | None:
+        if self.options.settings is None:
+            return None
+        from trainvitals.views.tui.run_findings import RunFindings
+
+        return RunFindings(run, self.options.settings)
 
     def _read_machines(self) -> tuple[MachineNow, ...]:
         if self.options.machines is None:

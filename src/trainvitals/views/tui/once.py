@@ -20,6 +20,8 @@ from trainvitals.views.tui.view import View
 
 WAIT_SECONDS = 15.0
 """The first sample takes a moment, on a busy node longer: a frame without it is useless."""
+FINDINGS_SECONDS = 5.0
+"""A run of some million steps takes longer to judge; then its frame has no findings."""
 TALLEST = 400
 CHART_LINES = 18
 
@@ -39,6 +41,9 @@ def read_whole(feed: Feed, wait: float = WAIT_SECONDS) -> Snapshot:
             break
         time.sleep(0.05)
         snapshot = feed.read()
+    if feed.shown is not None and feed.findings is not None:
+        judged = feed.findings.wait(feed.shown.info.last, min(wait, FINDINGS_SECONDS))
+        snapshot = replace(snapshot, judged=judged)
     feed.stop()
     return snapshot
 

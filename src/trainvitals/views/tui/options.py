@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import RunRef, Runs
+from trainvitals.settings import Settings
 
 if TYPE_CHECKING:
     from trainvitals.lab.runs import MachineRuns
@@ -29,6 +30,8 @@ class TopOptions:
     readonly: bool = False
     conditions: Conditions = field(default_factory=Conditions)
     """The thresholds at which numbers are coloured."""
+    settings: Settings | None = None
+    """By whose thresholds and prices findings are judged; without them there are none."""
     sources: tuple[str, ...] | None = None
     output: Callable[[], Sequence[str]] | None = None
     """The newest output lines of the program run by `run --top`."""

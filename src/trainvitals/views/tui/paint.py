@@ -168,7 +168,7 @@ def heat(ratios: Sequence[float | None], palette: Palette) -> Line:
 
 _BRAILLE = {code: " .':|*#"[min(bin(code & 0xFF).count("1"), 6)] for code in range(0x2800, 0x2900)}
 # Each drawn character and the plain one for it.
-_PLAIN = "━= ╸- ─- │| ┄- └+ ▓% ▒: ░. ▄= █# ·. ✕x ●* ○o ▲^ ▼v ▸> …~ °' ▏| ∞8 µu ┤| ┌+ ┐+ ┘+ ↓v ↑^ ←< →>"
+_PLAIN = "━= ╸- ─- │| ┄- └+ ▓% ▒: ░. ▄= █# ·. ✕x ✗x ●* ○o ▲^ ▼v ▸> …~ °' ▏| ∞8 µu ┤| ┌+ ┐+ ┘+ ↓v ↑^ ←< →>"
 _ASCII = str.maketrans(
     {
         **{chr(code): character for code, character in _BRAILLE.items()},

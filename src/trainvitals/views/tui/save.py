@@ -36,6 +36,8 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "alerts": [row.as_json() for row in snapshot.firing],
         "notes": list(snapshot.notes),
     }
+    if snapshot.judged is not None:
+        content["findings"] = [finding._asdict() for finding in snapshot.judged.findings]
     if snapshot.machines:
         from trainvitals.views.data.machines import describe_machine
 

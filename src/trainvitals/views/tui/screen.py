@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rich.segment import Segment
 
-from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, machines, overview
+from trainvitals.journal.documents.rows import SEVERITIES
+from trainvitals.views.tui.pages import Hit, Page, boxes, charts, findings, lists, machines, overview
 from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, is_safe, make_safe, width_of
 from trainvitals.views.tui.snapshot import Request, Snapshot
-from trainvitals.views.tui.view import View
+from trainvitals.views.tui.view import View, key_of
 
 DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
     "overview": overview.draw,
@@ -19,6 +20,7 @@ DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
     "processes": lists.draw_processes,
     "ranks": lists.draw_ranks,
     "alerts": lists.draw_alerts,
+    "findings": findings.draw,
     "events": lists.draw_events,
     "runs": lists.draw_runs,
     "machines": machines.draw,
@@ -30,10 +32,18 @@ HINTS: dict[str, str] = {
     "processes": "? help  / filter  o sort  k signal  space details",
     "ranks": "? help  / filter  space details  q quit",
     "alerts": "? help  a acknowledge  z silence  / filter  space details",
+    "findings": "? help  / filter  space details  q quit",
     "events": "? help  / filter  space details",
     "runs": "? help  / filter  enter show  space details",
     "machines": "? help  / filter  enter runs  space details",
 }
+
+
+BRAND = " trainvitals "
+PAUSED = " paused "
+CLOCK = "HH:MM:SS "
+TABS = ((BRAND, 99, True), (" ", 99, True), (" ", 99, False), (BRAND, 1, False), (" ", 1, False), (" ", 0, False))
+"""What is in the header, the widest first: before the tabs, letters of the titles that are not chosen, the keys."""
 
 
 class Frame(NamedTuple):
@@ -97,22 +107,18 @@ def request(snapshot: Snapshot, view: View, width: int, height: int) -> Request:
 
 def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]]:
     palette = view.palette
-    line: Line = [Segment(" trainvitals ", palette.accent)] if width >= 60 else [Segment(" ")]
     hits: list[Hit] = []
-    active = snapshot.firing
-    numbered = width >= 100
-    for place, (name, title) in enumerate(view.pages):
-        chosen = name == view.page
-        text = title if chosen or width >= 76 else title[:1] if width >= 40 else ""
+    counted = _count_problems(snapshot)
+    brand, texts = _fitting_tabs(view, {name: count for name, (count, _) in counted.items()}, width)
+    line: Line = [Segment(brand, palette.accent)]
+    for place, ((name, _), text) in enumerate(zip(view.pages, texts, strict=True)):
         if not text:
             continue
-        if name == "alerts" and active:
-            text += f" {len(active)}"
-        text = f" {place + 1} {text} " if numbered else f" {text} "
+        chosen = name == view.page
         start = width_of(line)
         style = palette.strong + palette.selected if chosen else palette.dim
-        if name == "alerts" and active and not chosen:
-            style = palette.severity(active[0].severity or "warning")
+        if name in counted and not chosen:
+            style = palette.severity(counted[name][1])
         line.append(Segment(text, style))
         hits.append(Hit(0, 1, start, start + len(text), "page", place))
     clock = time.strftime("%H:%M:%S ", time.localtime(snapshot.time)) if snapshot.time else ""
@@ -121,7 +127,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
     right: list[Segment] = []
     # The most important part is placed first, at the far right.
     for text, style in (
-        (" paused " if view.paused else "", palette.warning),
+        (PAUSED if view.paused else "", palette.warning),
         (clock, palette.dim),
         (where, palette.dim),
     ):
@@ -130,6 +136,33 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
             room -= len(text)
     line += [Segment(" " * max(room, 0)), *right]
     return crop(line, width, palette.text), hits
+
+
+def _count_problems(snapshot: Snapshot) -> dict[str, tuple[int, str]]:
+    """What the tabs of some pages tell: how many there are, and how bad the worst is."""
+    found = {}
+    if snapshot.firing:
+        found["alerts"] = (len(snapshot.firing), snapshot.firing[0].severity or "warning")
+    problems = snapshot.judged.problems if snapshot.judged is not None else ()
+    if problems:
+        found["findings"] = (len(problems), max((row.severity for row in problems), key=SEVERITIES.index))
+    return found
+
+
+def _fitting_tabs(view: View, counts: Mapping[str, int], width: int) -> tuple[str, list[str]]:
+    """What is before the tabs, and the text of each: as much as there is room for."""
+    paused = len(PAUSED) if view.paused else 0
+    for brand, longest, numbered in TABS:
+        texts = []
+        for place, (name, title) in enumerate(view.pages):
+            text = title if name == view.page else title[:longest]
+            if text and name in counts:
+                text += f" {counts[name]}"
+            texts.append((f" {place + 1} {text} " if numbered else f" {text} ") if text else "")
+        clock = len(CLOCK) if brand == BRAND else 0  # of the two, the clock is more use
+        if len(brand) + sum(map(len, texts)) + paused + clock <= width:
+            break
+    return brand, texts
 
 
 def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
@@ -149,7 +182,7 @@ def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
         line += [Segment(f" / {view.filter} ", palette.accent)]
     hints = HINTS[view.page].split("  ")
     if view.page == "overview" and snapshot.output and not overview.has_output(snapshot, height - 2):
-        hints.insert(1, "6 output")
+        hints.insert(1, f"{key_of('events')} output")
     line.append(Segment(f" {_fitting(hints, width - width_of(line) - 1)}", palette.dim))
     health = snapshot.health
     right: Line = [Segment(f"  every {view.interval:g} s ", palette.dim)]

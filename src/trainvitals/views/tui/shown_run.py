@@ -23,7 +23,7 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import read_row_of, seconds_before
+from trainvitals.views.data.run_rows import count_findings, read_row_of, seconds_before
 from trainvitals.views.tui.curves import RunCurves
 from trainvitals.views.tui.newest_values import NewestValues
 from trainvitals.views.tui.paced import Paced
@@ -31,6 +31,7 @@ from trainvitals.views.tui.recent_steps import RECENT_STEPS, LoggedStep, RecentS
 from trainvitals.views.tui.recorded_hardware import RecordedHardware
 from trainvitals.views.tui.small_tables import SmallTables
 from trainvitals.views.tui.snapshot import RankRow, Restart, RunState
+from trainvitals.views.tui.view import key_of
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LEAST_POINTS = 64
@@ -204,12 +205,11 @@ class ShownRun:
     def judge(self, firing: Sequence[AlertRow], changes: Sequence[AlertRow]) -> Health:
         """In one word, as in the web page and the report; `changes` are those of all alerts so far."""
         if self.problem:
-            return Health("gone", "critical", self.problem, "Press 7 to select another run.")
+            return Health("gone", "critical", self.problem, f"Press {key_of('runs')} to select another run.")
         info = self.info.last
         if info is None:
             return Health("", "ok")
-        kept = self._reader.findings() if not info.is_live and not self.silence else None
-        findings = kept.counts if kept is not None and kept.attempt == info.attempt else None
+        findings = count_findings(self._reader.findings() if not self.silence else None, info)
         fired = count_fired(changes, parse_time(info.started))
         return judge_health(info.status, info.cause_text, firing, self._values.by_name, fired, findings)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from trainvitals.analysis.findings import Finding
     from trainvitals.journal.points import Axis
     from trainvitals.views.data.machines import MachineNow
 
@@ -144,6 +145,22 @@ class Restart(NamedTuple):
     """None if it logged no step."""
 
 
+class Judged(NamedTuple):
+    """What the diagnosis of the run came to."""
+
+    findings: tuple[Finding, ...]
+    """The worst first, and what explains it before it."""
+    passed: int
+    """Checks that found nothing."""
+    skipped: int
+    """Checks whose data is missing."""
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Without what is only information, as on the page's overview."""
+        return tuple(finding for finding in self.findings if finding.severity != "info")
+
+
 @dataclass(frozen=True, slots=True)
 class RunState:
     """The run that is shown."""
@@ -203,6 +220,8 @@ class Snapshot:
     """The active alerts, worst first, with `silenced` and `acknowledged` where somebody requested it."""
     firing: tuple[AlertRow, ...] = ()
     """Those of them that are not silenced."""
+    judged: Judged | None = None
+    """None until the run was diagnosed for the first time."""
     events: tuple[EventRow, ...] = ()
     output: tuple[str, ...] = ()
     """The newest lines of the program's output: always under `trainvitals run --top`, otherwise on the events page, if

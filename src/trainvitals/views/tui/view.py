@@ -21,12 +21,19 @@ PAGES: tuple[tuple[str, str], ...] = (
     ("processes", "Processes"),
     ("ranks", "Ranks"),
     ("alerts", "Alerts"),
+    ("findings", "Findings"),
     ("events", "Events"),
     ("runs", "Runs"),
 )
 
 MACHINES = ("machines", "Machines")
 """The page behind the others, where there are other machines."""
+
+
+def key_of(page: str) -> str:
+    """The key that shows a page."""
+    return str([name for name, _ in (*PAGES, MACHINES)].index(page) + 1)
+
 
 PROCESS_SORTS: tuple[tuple[str, str], ...] = (
     ("cpu_percent", "CPU"),

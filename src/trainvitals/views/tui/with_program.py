@@ -196,6 +196,7 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
         interval=settings.interval,
         gpus=tuple(str(gpu) for gpu in settings.gpus or ()),
         conditions=Conditions(settings.alerts_thresholds),
+        settings=settings,
         output=program.output.lines,
         holds=program.holds,
     )

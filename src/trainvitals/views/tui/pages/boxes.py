@@ -12,6 +12,7 @@ from trainvitals import catalog
 from trainvitals.views.data.machines import MachineNow
 from trainvitals.views.data.quantities import format_duration, format_measure
 from trainvitals.views.tui.keys import KEYS
+from trainvitals.views.tui.pages.findings import describe, shown_findings
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_ranks, shown_runs
 from trainvitals.views.tui.pages.machines import shown_machines
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
@@ -75,6 +76,8 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
         alerts = shown_alerts(snapshot, view)
         if row < len(alerts):
             return "Alert", _pairs(alerts[row].as_json())
+    if view.page == "findings" and row < len(found := shown_findings(snapshot, view)):
+        return "Finding", [(name, text) for name, text in describe(found[row], snapshot) if text]
     if view.page == "events":
         events = shown_events(snapshot, view)
         if row < len(events):

@@ -24,7 +24,7 @@ from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
 from trainvitals.views.tui.snapshot import ProcessRow, RankRow, Snapshot
 from trainvitals.views.tui.table import Column, draw_heading, draw_row, draw_table, lay_out
-from trainvitals.views.tui.view import PROCESS_SORTS, View
+from trainvitals.views.tui.view import PROCESS_SORTS, View, key_of
 
 T = TypeVar("T")
 
@@ -167,7 +167,9 @@ def draw_on_gpus(rows: Sequence[ProcessRow], view: View, width: int, height: int
     lines += [[Segment(" "), *draw_row(placed, row, palette)] for row in shown]
     if len(shown) < len(rows):
         rest = rows[len(shown) :]
-        lines.append([Segment(fit(f" {len(rest)} more: {_summarize(rest)}; press 3", width), palette.dim)])
+        lines.append(
+            [Segment(fit(f" {len(rest)} more: {_summarize(rest)}; press {key_of('processes')}", width), palette.dim)]
+        )
     return lines
 
 
@@ -204,7 +206,11 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     if ranks and not rows:
         return Page(empty(f"no ranks match '{view.filter}'", width, palette, "esc to clear the filter"), [])
     if not ranks:
-        hint = "press 7 to select a run" if snapshot.run is None else "ranks appear with their first logged step"
+        hint = (
+            f"press {key_of('runs')} to select a run"
+            if snapshot.run is None
+            else "ranks appear with their first logged step"
+        )
         word = "no run selected" if snapshot.run is None else "no rank has logged a step yet"
         return Page(empty(word, width, palette, hint), [])
     # Within a role: rollouts and trainers count different steps.
@@ -511,8 +517,11 @@ def _filtered(rows: list[R], filter: str) -> list[R]:
 def clock(timestamp: object, now: float) -> str:
     """A journal time as local time of day; the day instead of the seconds if it is not that of `now`."""
     seconds = parse_time(timestamp)
-    if seconds is None:
-        return ""
+    return format_clock(seconds, now) if seconds is not None else ""
+
+
+def format_clock(seconds: float, now: float) -> str:
+    """The same of seconds since 1970."""
     moment = datetime.fromtimestamp(seconds)
     return moment.strftime("%H:%M:%S" if moment.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
 

@@ -14,7 +14,7 @@ from trainvitals.views.tui.pages.lists import LEAST_ON_GPUS, draw_on_gpus, group
 from trainvitals.views.tui.pages.strip import draw_strip
 from trainvitals.views.tui.paint import Line, fit
 from trainvitals.views.tui.snapshot import Snapshot
-from trainvitals.views.tui.view import View
+from trainvitals.views.tui.view import View, key_of
 
 CHART_HEIGHT = 7
 LEAST_CHART = 6
@@ -30,6 +30,8 @@ OUTPUT_HEIGHT = 14
 """A lower page has no output pane; the events page shows it."""
 NOTE_LINES = 3
 ALERT_LINES = 4
+STRIP_LINES = 5
+"""Of the run, without its worst finding."""
 ON_GPUS_SHARE = 4
 """The table of who is on the GPUs takes at most this part of the page: charts need room too."""
 LEAST_LINES = 4
@@ -46,7 +48,9 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     health = snapshot.health
     pane = OUTPUT_LINES if has_output(snapshot, height) else 0
     if snapshot.run is not None:
-        lines += draw_strip(snapshot.run, health, snapshot.time, width, max(min(height // 3, 5), 1), view)
+        most = STRIP_LINES + bool(snapshot.judged is not None and snapshot.judged.problems)
+        strip = max(min(height // 3, most), 1)
+        lines += draw_strip(snapshot.run, health, snapshot.judged, snapshot.time, width, strip, view)
         if roomy:
             lines.append([])
     elif health.severity != "ok":
@@ -154,7 +158,9 @@ def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[
         text = f" {row.rule}: {row.message}" + (f" ({places})" if places else "")
         lines.append([Segment(fit(text, width), view.palette.severity(grave))])
     if len(shown) < len(groups):
-        lines.append([Segment(fit(f" {len(groups) - len(shown)} more: press 5", width), view.palette.dim)])
+        lines.append(
+            [Segment(fit(f" {len(groups) - len(shown)} more: press {key_of('alerts')}", width), view.palette.dim)]
+        )
     return lines
 
 

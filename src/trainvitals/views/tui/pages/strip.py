@@ -8,13 +8,14 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.health import Health
+from trainvitals.analysis.wording import SEVERITY_SIGNS
 from trainvitals.safe_text import one_line
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
-from trainvitals.views.tui.snapshot import RunState
-from trainvitals.views.tui.view import View
+from trainvitals.views.tui.snapshot import Judged, RunState
+from trainvitals.views.tui.view import View, key_of
 
 # Metric, label, unit: the most important first, since the last are dropped in a narrow window.
 _SHOWN = (
@@ -30,20 +31,27 @@ _SHOWN = (
 _PHASES = BY_ID["step_phases"].metrics
 LEAST_NAME = 24
 """If less is left for the name, it is shown rather than the duration of the run."""
+LEAST_WITH_FINDING = 3
+"""Lines that are taken by name, progress and numbers."""
 QUIET_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 8, 60
 """Cells of the bar of phases, without its labels."""
 _CHIP = Style(reverse=True, bold=True)
 
 
-def draw_strip(run: RunState, health: Health, now: float, width: int, height: int, view: View) -> list[Line]:
+def draw_strip(
+    run: RunState, health: Health, judged: Judged | None, now: float, width: int, height: int, view: View
+) -> list[Line]:
     """At most `height` lines, the most important first."""
     palette = view.palette
     lines = [_name(run, health, now, width, palette)]
     if health.reason and (health.severity != "ok" or not run.live):
         text = fit(f"  {health.reason}", width)
         lines.append([Segment(text, palette.dim if health.severity == "ok" else palette.severity(health.severity))])
-    lines.append(_numbers(run, width, view))
+    numbers = _numbers(run, width, view)
+    if judged is not None and judged.problems and height > LEAST_WITH_FINDING:
+        lines.append(_finding(judged, width, palette))
+    lines.append(numbers)
     progress = _progress(run, now, width, palette)
     if progress:
         lines.insert(1, progress)
@@ -51,6 +59,17 @@ def draw_strip(run: RunState, health: Health, now: float, width: int, height: in
     if phases:
         lines.append(phases)
     return [crop(line, width, palette.text) for line in lines[:height]]
+
+
+def _finding(judged: Judged, width: int, palette: Palette) -> Line:
+    """The most important one, and how many more there are."""
+    first, *others = judged.problems
+    more = f"  {len(others)} more: press {key_of('findings')} " if others else ""
+    if width - len(more) < LEAST_NAME:
+        more = ""
+    style = palette.severity(first.severity)
+    text = fit(f" {SEVERITY_SIGNS[first.severity]} {first.headline}", width - len(more))
+    return [Segment(text, style), Segment(more, palette.dim)]
 
 
 def _name(run: RunState, health: Health, now: float, width: int, palette: Palette) -> Line:
