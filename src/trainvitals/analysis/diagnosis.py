@@ -55,6 +55,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("loss.nonfinite", loss.detect_nonfinite),
     Detector("loss.divergence", loss.detect_divergence),
     Detector("loss.spike", loss.detect_spikes),
+    Detector("loss.resume", loss.detect_jump_at_resume, applies=lambda measured: bool(measured.resumes)),
     Detector("loss.plateau", loss.detect_plateau),
     Detector("loss.overfit", loss.detect_overfit),
     Detector("loss.never_learns", learning.detect_never_learns),

@@ -169,6 +169,8 @@ class Measurements:
     """Norms of the weights of some layers, by layer and participant."""
     moments: Mapping[str, Floats] = field(default_factory=dict)
     """Steps at which something was done besides training: checkpoints, evaluations, by what it was."""
+    resumes: Sequence[int] = ()
+    """The first steps of the attempts after the first, where they went on from a step that was there."""
     from_step: int | None = None
     """The first step that is looked at, of a run too long for all; else None."""
     rank_phases: Mapping[Participant, Mapping[str, float]] = field(default_factory=dict)
@@ -185,6 +187,10 @@ class Measurements:
         if count < points:
             raise NotJudged(f"{points} values of '{name}' (found {count})")
         return found
+
+    def find_resume(self, after: float, until: float) -> int | None:
+        """The last step behind `after`, and not behind `until`, at which the run was resumed."""
+        return next((step for step in reversed(self.resumes) if after < step <= until), None)
 
     def with_curve(self, devices: Sequence[Device], name: str, of: str, points: int = 30) -> Iterator[Device]:
         """The devices that have `name` with at least that many finite values; raises NotJudged if none has."""

@@ -32,6 +32,9 @@ def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]
     highest = np.maximum.accumulate(y)[:-1]
     calm = np.convolve(np.abs(np.log(np.where(ratio > 0, ratio, 1.0))) < 0.2, np.ones(CALM))[: len(ratio)]
     steady = np.concatenate([[0.0], calm[:-1]]) >= CALM
+    resumed = _find_resumed(measured, rate, ratio, steady, conditions)
+    if resumed:
+        return resumed
     jumps = np.flatnonzero((ratio > factor) & (y[1:] > 1.5 * highest) & steady)
     jumps = jumps[jumps >= FEWEST - 1]
     if not len(jumps):
@@ -51,6 +54,35 @@ def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]
             values={"before": float(y[place]), "after": float(y[place + 1])},
         )
     ]
+
+
+def _find_resumed(
+    measured: Measurements, rate: Curve, ratio: Floats, steady: NDArray[np.bool_], conditions: Conditions
+) -> list[Finding]:
+    """Where the run was resumed and the rate is another than just before: it went up, or down to rise once more."""
+    x, y = rate
+    up = ratio > BACK
+    later = np.maximum.accumulate(y[::-1])[::-1][1:]
+    down = (y[1:] * BACK < y[:-1]) & (later > BACK * y[1:]) & (later * BACK > y[:-1])
+    for place in np.flatnonzero((up | down) & steady):
+        step = measured.find_resume(float(x[place]), float(x[place + 1]))
+        if step is None:
+            continue
+        risen = x[place + 1 :][y[place + 1 :] > BACK * y[place + 1]]
+        return [
+            Finding(
+                "lr.jump",
+                "warning",
+                f"The learning rate went from {show(y[place])} to {show(y[place + 1])} where the run was resumed at "
+                f"step {step:,}",
+                ("a new attempt began there: most likely the scheduler's state was not restored",),
+                conditions["learning_rate_jumped"].advice,
+                step=step,
+                named_at=int(x[place + 1] if up[place] else risen[0]),
+                values={"before": float(y[place]), "after": float(y[place + 1])},
+            )
+        ]
+    return []
 
 
 def _find_restart(

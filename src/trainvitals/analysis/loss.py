@@ -28,6 +28,14 @@ OVERFIT_VALUES = 200
 MAX_LENGTHS = 200
 MIN_PASS = 50
 """Steps that a pass over the data takes at least."""
+RESUME_BEFORE = 20
+"""Values of the loss before a resume ..."""
+RESUME_AFTER = 5
+"""... and after it whose medians are compared."""
+RESUME_CLEAR = 4.0
+"""Times the noise of a value by which the loss is higher after a resume."""
+RESUME_NEAR = 10
+"""Values between a resume and a rise that it explains."""
 WARM_UP = 100
 """Values before which nothing is judged but NaN: every loss is wild at first."""
 
@@ -95,6 +103,7 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
     if rate is not None and len(at := rate.finite().x):
         place = min(int(np.searchsorted(at, shown.since)), len(at) - 1)
         evidence.append(f"learning rate when it began: {show(rate.finite().y[place])}")
+    evidence += _tell_resume(measured, shown.since, stride_of(loss.x))
     reward = _find_rising_reward(measured, shown.since)
     if lasting is None:
         severity: Severity = "info"
@@ -141,6 +150,67 @@ def _find_rising_reward(measured: Measurements, since: int) -> tuple[str, float,
     return None
 
 
+def detect_jump_at_resume(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """A loss that is higher after a resume than just before it."""
+    loss = measured.need("loss", RESUME_BEFORE + RESUME_AFTER).finite()
+    if _crosses_zero(loss.y):
+        raise NotJudged("a loss that does not repeatedly cross zero, as in policy gradients")
+    share = conditions.thresholds["resume_jump_percent"] / 100
+    found = []
+    for step in measured.resumes:
+        place = int(np.searchsorted(loss.x, step))
+        before, after = loss.y[max(place - RESUME_BEFORE, 0) : place], loss.y[place : place + RESUME_AFTER]
+        if len(before) < RESUME_BEFORE or len(after) < RESUME_AFTER:
+            continue
+        usual, level = float(np.median(before)), float(np.median(after))
+        noise = max(scale_of(before), scale_of(np.diff(before)) / np.sqrt(2))
+        if level - usual <= max(share * abs(usual), RESUME_CLEAR * noise):
+            continue
+        rest = loss.y[place:]
+        middles = np.median(np.lib.stride_tricks.sliding_window_view(rest, RESUME_AFTER), axis=1)
+        back = np.flatnonzero(middles <= usual + max(share * abs(usual), noise) / 2)
+        until = int(loss.x[place + int(back[0]) + RESUME_AFTER - 1]) if len(back) else None
+        grown = growth(usual, level) if usual else ""
+        found.append(
+            Finding(
+                "loss.resume",
+                "info" if until is not None else "warning",
+                f"The loss was higher after the run was resumed at step {step:,}",
+                (
+                    f"median: {show(usual)} before ({RESUME_BEFORE} values), {show(level)} after ({RESUME_AFTER})"
+                    + (f": {grown if grown.endswith('x') else f'+{grown}'}" if grown else ""),
+                    "has not recovered" if until is None else f"recovered at step {until:,}",
+                    _cause_at_resume(measured, step),
+                ),
+                conditions["loss_jumped_at_resume"].advice,
+                step=step,
+                named_at=int(loss.x[place + RESUME_AFTER - 1]),
+                until=until,
+                values={"before": usual, "after": level},
+            )
+        )
+    return found
+
+
+def _cause_at_resume(measured: Measurements, step: int) -> str:
+    """What was most likely not restored, by the learning rate on both sides."""
+    rate = measured.training.get("learning_rate")
+    known = rate.finite() if rate is not None else Curve(np.zeros(0), np.zeros(0))
+    place = int(np.searchsorted(known.x, step))
+    if not 0 < place < len(known.y):
+        return "most likely the state of the optimizer or of the scheduler was not restored"
+    before, after = float(known.y[place - 1]), float(known.y[place])
+    if abs(after - before) > 0.2 * abs(before):
+        return f"learning rate: {show(before)} before, {show(after)} after: most likely the scheduler was not restored"
+    return f"learning rate as before ({show(after)}): most likely the state of the optimizer was not restored"
+
+
+def _tell_resume(measured: Measurements, since: int, stride: float) -> list[str]:
+    """Evidence of a rise that began where the run was resumed."""
+    step = measured.find_resume(since - RESUME_NEAR * stride - 1, since + RESUME_NEAR * stride)
+    return [f"the run was resumed at step {step:,}"] if step is not None else []
+
+
 def _steps_of(episodes: Sequence[Episode]) -> str:
     return ", ".join(f"{item.since:,}" for item in episodes[:8]) + (" ..." if len(episodes) > 8 else "")
 
@@ -159,12 +229,14 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
     unstable = crowded >= conditions.thresholds["loss_spike_count"]
     apart = [[episode] for episode in episodes] if len(episodes) <= SPIKES_APART and not unstable else [episodes]
     return [
-        *(_describe_spikes(group, crowded if unstable else 0, conditions) for group in apart),
+        *(_describe_spikes(measured, group, crowded if unstable else 0, conditions) for group in apart),
         *_find_bad_batches(episodes, conditions),
     ]
 
 
-def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Conditions) -> Finding:
+def _describe_spikes(
+    measured: Measurements, episodes: Sequence[Episode], crowded: int, conditions: Conditions
+) -> Finding:
     """One finding; `crowded` is how many are within 500 steps, if they are too many."""
     # What does not come back is a rise first of all.
     worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
@@ -180,6 +252,7 @@ def _describe_spikes(episodes: Sequence[Episode], crowded: int, conditions: Cond
     ]
     if len(episodes) > 1:
         evidence.append(f"at steps {_steps_of(episodes)}")
+    evidence += _tell_resume(measured, worst.since, 1.0)
     title = f"Loss spike at step {worst.since:,}" if len(episodes) == 1 else count_of(len(episodes), "loss spike")
     return Finding(
         "loss.spike",

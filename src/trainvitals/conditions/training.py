@@ -258,6 +258,18 @@ ROWS: tuple[Condition, ...] = (
         findings=("replica.mismatch",),
     ),
     Condition(
+        "loss_jumped_at_resume",
+        "run",
+        "a loss that is higher after a resume",
+        "warning",
+        "Save and restore the states of the optimizer, the learning-rate scheduler, the loss scaler and the random "
+        "numbers, and continue at the same place of the data.",
+        thresholds=(
+            Threshold("resume_jump_percent", 10, "%", "a loss this much higher after a resume than before has jumped"),
+        ),
+        findings=("loss.resume",),
+    ),
+    Condition(
         "bad_batch",
         "run",
         "loss spikes that recur with the data",

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from trainvitals.analysis.diagnosis import diagnose
+from trainvitals.analysis.findings import Finding
 from trainvitals.conditions import Conditions
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
@@ -22,8 +25,16 @@ from trainvitals.views.data import diagnosis
 BEGAN = 1_790_000_000.0
 
 
-def write(folder: Path, table: str, rows: list[dict[str, Any]], *, rank: int | None = None, each: float = 1.0) -> None:
-    writer = LineWriter(folder, FileName(table, 1, "", rank=rank))
+def write(
+    folder: Path,
+    table: str,
+    rows: list[dict[str, Any]],
+    *,
+    rank: int | None = None,
+    each: float = 1.0,
+    attempt: int = 1,
+) -> None:
+    writer = LineWriter(folder, FileName(table, attempt, "", rank=rank))
     for place, row in enumerate(rows):
         writer.append(encode_line({"timestamp": format_time(BEGAN + place * each), **row}))
     writer.close()
@@ -223,3 +234,57 @@ def test_a_diagnosis_is_kept_until_the_run_changes(folder: Path, monkeypatch: py
     assert cache.read("run", RunReader(folder), Conditions()) is first, "it is fresh enough"
     monkeypatch.setattr(diagnosis.DiagnosisCache, "FRESH", -1.0)
     assert rules(cache.read("run", RunReader(folder), Conditions())) == ["loss.nonfinite"]
+
+
+def resumed(folder: Path, *, jump: float = 0.0, stays: bool = False, rate: float = 1e-4, begin: int = 600) -> None:
+    """1,000 steps of which the second attempt made those from `begin` on; the first one had gone on to 650."""
+    random = np.random.default_rng(0)
+    for attempt, steps in ((1, range(650)), (2, range(begin, 1000))):
+        rows = []
+        for step in steps:
+            loss = 0.5 + 2 * math.exp(-step / 300) + random.normal(0, 0.02)
+            if attempt == 2:
+                loss += jump * (1 if stays else math.exp((begin - step) / 60))
+            rows.append({"step": step, "loss": loss, "learning_rate": rate if attempt == 2 else 1e-4})
+        write(folder, "training", rows, attempt=attempt)
+
+
+def findings_of(folder: Path) -> dict[str, Finding]:
+    measured = diagnosis.read_measurements(RunReader(folder))
+    return {finding.rule: finding for finding in diagnose(measured, Conditions()).findings}
+
+
+def test_a_learning_rate_that_changed_at_a_resume_explains_the_loss(folder: Path) -> None:
+    resumed(folder, jump=1.5, stays=True, rate=1e-3)
+    found = findings_of(folder)
+    rate, loss = found["lr.jump"], found["loss.resume"]
+    assert (rate.step, rate.cause) == (600, None) and "where the run was resumed at step 600" in rate.title
+    assert (loss.step, loss.named_at, loss.until, loss.severity, loss.cause) == (600, 604, None, "warning", "lr.jump")
+    assert "most likely the scheduler was not restored" in loss.evidence[2]
+    for rule in ("loss.divergence", "loss.spike"):
+        assert found[rule].cause == "loss.resume" and "the run was resumed at step 600" in found[rule].evidence
+
+
+def test_a_loss_that_jumps_at_a_resume_and_comes_back_has_lost_its_optimizer(folder: Path) -> None:
+    resumed(folder, jump=1.5)
+    found = findings_of(folder)
+    loss = found.pop("loss.resume")
+    assert loss.severity == "info" and loss.until is not None and 650 < loss.until < 850
+    assert "most likely the state of the optimizer was not restored" in loss.evidence[2]
+    assert "lr.jump" not in found and all(
+        finding.cause == "loss.resume" for rule, finding in found.items() if rule in ("loss.spike", "loss.divergence")
+    )
+
+
+def test_a_warm_up_that_begins_again_is_a_schedule_that_was_not_restored(folder: Path) -> None:
+    for attempt, steps in ((1, range(600)), (2, range(600, 1000))):
+        rows = [{"step": step, "loss": 1.0, "learning_rate": 1e-4 * min(1, (step % 600 + 1) / 100)} for step in steps]
+        write(folder, "training", rows, attempt=attempt)
+    found = findings_of(folder)["lr.jump"]
+    assert found.step == 600 and "from 0.0001 to 1e-6 where the run was resumed at step 600" in found.title
+
+
+@pytest.mark.parametrize("begin", [0, 600])
+def test_a_resume_that_restored_everything_is_no_finding(folder: Path, begin: int) -> None:
+    resumed(folder, begin=begin, jump=0.0 if begin else 3.0)
+    assert not {"lr.jump", "loss.resume", "loss.spike", "loss.divergence"} & set(findings_of(folder))

@@ -134,6 +134,7 @@ def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurement
         places=_read_places(reader, gpus),
         rank_weights=_read_weights(reader),
         moments=_read_moments(reader),
+        resumes=_read_resumes(reader),
         gpus=gpus,
         hosts=_read_devices(reader, "system", _HOST),
         processes=_read_devices(reader, "process", _PROCESS),
@@ -251,6 +252,12 @@ def _read_moments(reader: Reader) -> dict[str, Floats]:
         for series in reader.series([held_out], participants=lowest_of(reader)):
             found.setdefault("evaluation", []).extend(series.x.tolist())
     return {what: np.unique(steps) for what, steps in found.items()}
+
+
+def _read_resumes(reader: Reader) -> list[int]:
+    """The first steps of later attempts; one that began from the start again was not resumed."""
+    steps = list(reader.first_steps().values())
+    return sorted({step for step in steps[1:] if step > steps[0]})
 
 
 def describe_diagnosis(reader: Reader, conditions: Conditions, prices: Prices = NO_PRICES) -> DiagnosisJson:
