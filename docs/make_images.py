@@ -64,24 +64,28 @@ PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...], str], ...] = (
     ("top-80x24", (80, 24), (), "dark"),
     ("top-charts", (140, 36), ("2", "enter", *["left"] * 30), "dark"),
     ("top-ranks", (110, 14), ("4",), "dark"),
+    ("top-findings", (110, 18), ("6",), "dark"),
     ("top-light", (120, 32), ("2",), "light"),
 )
 
 
 async def take(run: Path, size: tuple[int, int], keys: tuple[str, ...], theme: str) -> str:
     from trainvitals.journal.folder_runs import refer_to
+    from trainvitals.settings import resolve
     from trainvitals.views.tui.app import TopApp
     from trainvitals.views.tui.feed import Feed
     from trainvitals.views.tui.options import TopOptions
     from trainvitals.views.tui.palette import BY_NAME
 
-    app = TopApp(Feed(TopOptions(run=refer_to(run), interval=0.5)), palette=BY_NAME[theme])
+    app = TopApp(Feed(TopOptions(run=refer_to(run), interval=0.5, settings=resolve())), palette=BY_NAME[theme])
     app.title = "trainvitals top"
     async with app.run_test(size=size) as pilot:
         await pilot.pause(2.0)
         for key in keys:
             await pilot.press(key)
         await pilot.pause(2.0)
+        while app.snapshot.judged is None:
+            await pilot.pause(0.1)
         return app.export_screenshot()
 
 
