@@ -159,3 +159,87 @@ def test_healthy_runs_have_none_of_these() -> None:
     for seed in range(5):
         found = diagnose(healthy(seed), CONDITIONS)
         assert not [item for item in found.findings if item.severity != "info"]
+
+
+def broken_at(step: int, layers: str, names: str, prefix: str) -> dict[str, Curve]:
+    """Samples every 100 steps; those of some layers are NaN from a step on."""
+    x = np.arange(30) * 100
+    return {
+        f"{prefix}/{name}": by_step(np.where((x >= step) & (name in layers.split()), np.nan, 1.0), 100)
+        for name in names.split()
+    }
+
+
+def skipped(curves: dict[str, Curve]) -> dict[str, Curve]:
+    """Without the sample of step 1,500."""
+    return {name: Curve(np.delete(curve.x, 15), np.delete(curve.y, 15)) for name, curve in curves.items()}
+
+
+BLOCKS = "blocks.1 blocks.2 blocks.10 head"
+
+
+@pytest.mark.parametrize(
+    ("curves", "title", "evidence"),
+    [
+        (
+            broken_at(1500, "blocks.10 head", BLOCKS, "activation_mean"),
+            "blocks.10",
+            "in 2 of 4 layers: blocks.10, head",
+        ),
+        (broken_at(1500, BLOCKS, BLOCKS, "activation_mean"), "", "it came with the input, or about in the first"),
+        (broken_at(9999, "", BLOCKS, "activation_mean"), "", "outputs of 4 layers finite at step 1,500: it came about"),
+        (
+            broken_at(1400, "blocks.1 blocks.2", BLOCKS, "gradient_norm"),
+            "blocks.2",
+            "gradients NaN or infinite at step",
+        ),
+        (broken_at(1400, BLOCKS, BLOCKS, "gradient_norm"), "", "it came about behind the last"),
+        (
+            broken_at(1500, BLOCKS, BLOCKS, "gradient_norm") | broken_at(1500, "head", BLOCKS, "weight_norm"),
+            "head",
+            "weights NaN or infinite at step 1,500 in 1 of 4 layers: head",
+        ),
+        (broken_at(1500, "blocks.1 head", BLOCKS, "activation_mean"), "", "in 2 of 4 layers: blocks.1, head"),
+        (
+            broken_at(1500, "a a.norm", "a a.fc a.norm", "activation_mean"),
+            "a.norm",
+            "in 1 of 2 layers: a.norm",
+        ),
+        (broken_at(1500, BLOCKS, BLOCKS, "gradient_norm"), "", None),
+        (broken_at(1600, "head", BLOCKS, "activation_mean"), "", "outputs of 4 layers finite at step 1,500"),
+        (
+            broken_at(1600, "head", BLOCKS, "activation_mean") | skipped(broken_at(9999, "", BLOCKS, "weight_norm")),
+            "head",
+            "outputs NaN or infinite at step 1,600 in 1 of 4 layers: head",
+        ),
+        (
+            skipped(broken_at(1600, BLOCKS, BLOCKS, "activation_mean"))
+            | skipped(broken_at(1600, BLOCKS, BLOCKS, "weight_norm")),
+            "",
+            None,
+        ),
+    ],
+    ids=[
+        "outputs",
+        "input",
+        "loss",
+        "gradients",
+        "all gradients",
+        "weights",
+        "no order",
+        "nested",
+        "no sample",
+        "later",
+        "skipped",
+        "spread",
+    ],
+)
+def test_a_loss_that_becomes_nan_names_where_it_began(
+    curves: dict[str, Curve], title: str, evidence: str | None
+) -> None:
+    loss = np.where(np.arange(3000) < 1500, 1.0, np.nan)
+    others = dict.fromkeys(name for name in training() if name.startswith("gradient_norm/"))
+    finding = find(with_curves(**{"loss": by_step(loss), **others, **curves}), "loss.nonfinite")
+    assert finding.title == "The loss became NaN at step 1,500" + (f", first in {title}" if title else "")
+    told = [text for text in finding.evidence if "layer" in text]
+    assert evidence in told[0] if evidence else not told

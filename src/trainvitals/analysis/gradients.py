@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 
-from trainvitals.analysis.findings import Finding, Measurements, NotJudged
+from trainvitals.analysis.findings import Curve, Finding, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, lasting_since, usual_highs
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
 
 LAYER = "gradient_norm/"
 WEIGHTS = "weight_norm/"
+OUTPUTS = "activation_mean/"
 MAX_LAYERS = 400
 RECENT = 200
 """Newest norms among which those that are not finite are counted."""
 FEWEST_HIGH = 3
 """Norms close together that are an explosion."""
+_SEEN_IN = {WEIGHTS: "weights", OUTPUTS: "outputs", LAYER: "gradients"}
 SAMPLES = 20
 """Newest samples of a layer whose median is judged ..."""
 FEWEST_SAMPLES = 5
@@ -149,3 +155,90 @@ def _weight(measured: Measurements, layer: str) -> float:
     curve = measured.training.get(WEIGHTS + layer)
     known = curve.finite().y if curve is not None else np.zeros(0)
     return float(known[-1]) if len(known) else 1.0
+
+
+class Origin(NamedTuple):
+    """Where something that is not finite was first."""
+
+    text: str
+    layer: str = ""
+    """If it can be told."""
+
+
+def find_origin(measured: Measurements, loss: Curve, step: float) -> Origin | None:
+    """Where it was before the loss was NaN or infinite at `step`, or at that step, from the samples of the layers; None
+    where none was taken in time. An update spreads it to every layer: samples after it tell something only if there was
+    none, as where a loss scaler skips it, so that the weights are finite."""
+    weights = _samples(measured, WEIGHTS, np.inf)
+    sound = _first_sound(weights, loss, step)
+    samples = {
+        WEIGHTS: _until(weights, step),
+        OUTPUTS: _until(_samples(measured, OUTPUTS, np.inf), step if sound is None else sound),
+        # The gradients of a loss that is not finite are not either, wherever that came from.
+        LAYER: _samples(measured, LAYER, np.nextafter(step, -np.inf)),
+    }
+    starts = {prefix: x for prefix, layers in samples.items() if (x := _first_broken(layers)) is not None}
+    if not starts:
+        seen = step if sound is None else sound
+        finite = sum(curve.x[-1] == seen for curve in samples[OUTPUTS].values())
+        text = f"outputs of {count_of(finite, 'layer')} finite at step {int(seen):,}: it came about in the loss"
+        return Origin(text) if finite else None
+    # Of what is found at the same step the first of these: weights make outputs, outputs the loss, and that gradients.
+    prefix = min(starts, key=lambda name: starts[name])
+    at = starts[prefix]
+    values = {name: curve.y[place] for name, curve in samples[prefix].items()
+              if (place := int(np.searchsorted(curve.x, at))) < len(curve.x) and curve.x[place] == at}  # fmt: skip
+    order = sorted(values, key=_by_number)
+    broken = [name for name in order if not np.isfinite(values[name])]
+    # A step may be there twice, with another value.
+    return Origin(*_describe_origin(prefix, int(at), order, broken)) if broken else None
+
+
+def _describe_origin(prefix: str, step: int, order: list[str], broken: list[str]) -> tuple[str, str]:
+    what = _SEEN_IN[prefix]
+    if len(broken) == len(order) > 1:
+        come = {OUTPUTS: ": it came with the input, or about in the first", LAYER: ": it came about behind the last"}
+        return f"{what} of all {len(order)} layers NaN or infinite at step {step:,}{come.get(prefix, '')}", ""
+    # It spreads from a layer to those behind it, gradients to those before it: if so, this is the order of the model.
+    spread = {OUTPUTS: order[-len(broken) :], LAYER: order[: len(broken)]}.get(prefix, [])
+    first = broken[0] if len(broken) == 1 else "" if broken != spread else broken[-1 if prefix == LAYER else 0]
+    names = ", ".join(broken[:6]) + (" ..." if len(broken) > 6 else "")
+    return (
+        f"{what} NaN or infinite at step {step:,} in {len(broken)} of {count_of(len(order), 'layer')}: {names}",
+        first,
+    )
+
+
+def _samples(measured: Measurements, prefix: str, until: float) -> dict[str, Curve]:
+    """Of the layers, without modules that contain others: what those give out is not finite as well."""
+    names = [name.removeprefix(prefix) for name in measured.training.names() if name.startswith(prefix)][:MAX_LAYERS]
+    leaves = [name for name in names if not any(other.startswith(name + ".") for other in names)]
+    return _until(
+        {name: curve for name in leaves if (curve := measured.training.get(prefix + name)) is not None}, until
+    )
+
+
+def _first_sound(weights: Mapping[str, Curve], loss: Curve, step: float) -> float | None:
+    """The first step from `step` on at which the loss was not finite and all weights were."""
+    broken = loss.x[(loss.x >= step) & ~np.isfinite(loss.y)]
+    steps = next(iter(weights.values())).x if weights else np.zeros(0)
+    for x in np.intersect1d(steps, broken)[:1]:
+        places = [(curve, int(np.searchsorted(curve.x, x))) for curve in weights.values()]
+        if all(at < len(curve.x) and curve.x[at] == x and np.isfinite(curve.y[at]) for curve, at in places):
+            return float(x)
+    return None
+
+
+def _until(layers: Mapping[str, Curve], step: float) -> dict[str, Curve]:
+    counts = {name: int(np.searchsorted(curve.x, step, side="right")) for name, curve in layers.items()}
+    return {name: Curve(curve.x[:count], curve.y[:count]) for name, curve in layers.items() if (count := counts[name])}
+
+
+def _first_broken(layers: Mapping[str, Curve]) -> float | None:
+    starts = [curve.x[places[0]] for curve in layers.values() if len(places := np.flatnonzero(~np.isfinite(curve.y)))]
+    return float(min(starts)) if starts else None
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """`layers.2` before `layers.10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from trainvitals.analysis.episodes import find_rises, find_spikes, stride_of
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.gradients import find_origin
 from trainvitals.analysis.metric_sense import better, is_held_out, is_reward
 from trainvitals.analysis.robust import holding_since, scale_of, thin
 from trainvitals.analysis.speed import slots_of
@@ -55,12 +56,15 @@ def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Fin
     if len(finite):
         evidence.append(f"last finite loss before it: {show(finite[-1])}")
     evidence += _just_before(measured, loss.x[first])
+    origin = find_origin(measured, loss, loss.x[first])
+    evidence += [origin.text] if origin is not None else []
+    began = f", first in {origin.layer}" if origin is not None and origin.layer else ""
     word = "NaN" if np.isnan(loss.y[first]) else "infinite"
     return [
         Finding(
             "loss.nonfinite",
             "critical" if lasting or share > conditions.thresholds["loss_not_finite_percent"] / 100 else "warning",
-            f"The loss became {word} at step {step:,}" + ("" if lasting else " and recovered"),
+            f"The loss became {word} at step {step:,}{began}" + ("" if lasting else " and recovered"),
             tuple(evidence),
             conditions["loss_not_finite"].advice,
             step=step,
