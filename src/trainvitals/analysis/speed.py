@@ -221,7 +221,9 @@ def _when_bound(measured: Measurements, bound: Bound, limit: float) -> tuple[int
     parts = piece[rest:].reshape(-1, size).sum(axis=1) / whole[rest:].reshape(-1, size).sum(axis=1)
     small = np.flatnonzero(parts < limit / 2)
     since = rest + (int(small[-1]) + 1) * size if len(small) else 0
-    return int(x[since]) if since < len(x) else None, int(x[named]) if named < len(x) else None
+    # What is done between the steps comes now and then: a stretch without it is no beginning.
+    dated = bound.with_data is None and since < len(x)
+    return int(x[since]) if dated else None, int(x[named]) if named < len(x) else None
 
 
 def _share_of_all(step: Curve, part: Curve) -> Share:
