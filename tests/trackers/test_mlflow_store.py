@@ -26,7 +26,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.media import list_rows
 from trainvitals.trackers import mlflow_media, mlflow_store
 from trainvitals.trackers.importing import Import, Imported, ImportFailed
-from trainvitals.trackers.point_rows import PointRows, Points
+from trainvitals.trackers.point_rows import PointColumns, PointRows
 from trainvitals.trackers.registry import REGISTRY
 from trainvitals.trackers.run_writing import TrackedRuns
 
@@ -321,8 +321,8 @@ def test_a_server_whose_import_was_killed_within_a_metric_gives_the_rest(monkeyp
 
 def test_points_of_one_time_and_step_are_one_row_unless_a_metric_is_there_twice() -> None:
     rows = PointRows()
-    rows.add(Points(["b", "a", "a", "b", "a"], [5, 5, 5, 4, 5], [1, 1, 1, 9, 2], [1.0, 2.0, 3.0, 4.0, math.inf]))
-    rows.add(Points(["c", "a", "a", "a"], [5, 5.5, 2**70, 5], [1, 1, 1, None], [6.0, 0.0, 0.0, 0.0]))
+    rows.add(PointColumns(["b", "a", "a", "b", "a"], [5, 5, 5, 4, 5], [1, 1, 1, 9, 2], [1.0, 2.0, 3.0, 4.0, math.inf]))
+    rows.add(PointColumns(["c", "a", "a", "a"], [5, 5.5, 2**70, 5], [1, 1, 1, None], [6.0, 0.0, 0.0, 0.0]))
     assert list(rows.make_lines().rows()) == [
         (4000, 9, {"b": 4.0}),
         (5000, 1, {"b": 1.0, "a": 2.0, "c": 6.0}),

@@ -157,7 +157,7 @@ def _weight(measured: Measurements, layer: str) -> float:
     return float(known[-1]) if len(known) else 1.0
 
 
-class Origin(NamedTuple):
+class FirstBroken(NamedTuple):
     """Where something that is not finite was first."""
 
     text: str
@@ -165,7 +165,7 @@ class Origin(NamedTuple):
     """If it can be told."""
 
 
-def find_origin(measured: Measurements, loss: Curve, step: float) -> Origin | None:
+def find_origin(measured: Measurements, loss: Curve, step: float) -> FirstBroken | None:
     """Where it was before the loss was NaN or infinite at `step`, or at that step, from the samples of the layers; None
     where none was taken in time. An update spreads it to every layer: samples after it tell something only if there was
     none, as where a loss scaler skips it, so that the weights are finite."""
@@ -182,7 +182,7 @@ def find_origin(measured: Measurements, loss: Curve, step: float) -> Origin | No
         seen = step if sound is None else sound
         finite = sum(curve.x[-1] == seen for curve in samples[OUTPUTS].values())
         text = f"outputs of {count_of(finite, 'layer')} finite at step {int(seen):,}: it came about in the loss"
-        return Origin(text) if finite else None
+        return FirstBroken(text) if finite else None
     # Of what is found at the same step the first of these: weights make outputs, outputs the loss, and that gradients.
     prefix = min(starts, key=lambda name: starts[name])
     at = starts[prefix]
@@ -191,7 +191,7 @@ def find_origin(measured: Measurements, loss: Curve, step: float) -> Origin | No
     order = sorted(values, key=_by_number)
     broken = [name for name in order if not np.isfinite(values[name])]
     # A step may be there twice, with another value.
-    return Origin(*_describe_origin(prefix, int(at), order, broken)) if broken else None
+    return FirstBroken(*_describe_origin(prefix, int(at), order, broken)) if broken else None
 
 
 def _describe_origin(prefix: str, step: int, order: list[str], broken: list[str]) -> tuple[str, str]:

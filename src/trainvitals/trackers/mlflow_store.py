@@ -28,7 +28,7 @@ from trainvitals.trackers.foreign import LATEST, open_database, read_yaml
 from trainvitals.trackers.importing import LOOK_SECONDS, ImportFailed, Piece, SourceEnd
 from trainvitals.trackers.mlflow_conventions import COMMAND, NAME, NOTES, STATUSES, find_local_store, list_tags
 from trainvitals.trackers.mlflow_media import LocalArtifacts, find_folder
-from trainvitals.trackers.point_rows import PointRows, Points
+from trainvitals.trackers.point_rows import PointColumns, PointRows
 from trainvitals.trackers.run_writing import About
 
 PIECE_POINTS = 200_000
@@ -91,7 +91,7 @@ class MlflowStore(Protocol):
 
     def describe(self, run_id: str, experiment: str) -> MlflowRunInfo: ...
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[PointColumns]:
         """Those behind the position, which moves as they are given: it is behind those that were given last."""
         ...
 
@@ -241,7 +241,7 @@ class FileStore:
             artifacts=folder / "artifacts",
         )
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[PointColumns]:
         offsets: dict[str, int] = position.setdefault("offsets", {})
         folder = self._folders[run_id] / "metrics"
         for path in sorted(item for item in folder.rglob("*") if item.is_file()):
@@ -256,7 +256,7 @@ class FileStore:
                         yield _parse_points(key, whole)
 
 
-def _parse_points(key: str, data: bytes) -> Points:
+def _parse_points(key: str, data: bytes) -> PointColumns:
     """Lines `milliseconds value step`. What cannot be read is left out; the step may be missing."""
     words = data.split()
     separators = np.frombuffer(data + b"\n", np.uint8)
@@ -264,14 +264,14 @@ def _parse_points(key: str, data: bytes) -> Points:
     if len(separators) == len(words) and len(words) % 3 == 0 and (separators.reshape(-1, 3) == (32, 32, 10)).all():
         with contextlib.suppress(ValueError):
             times, steps = (list(map(int, words[first::3])) for first in (0, 2))
-            return Points([key] * len(times), times, steps, list(map(float, words[1::3])))
+            return PointColumns([key] * len(times), times, steps, list(map(float, words[1::3])))
     found = [point for line in data.split(b"\n") if (point := _parse_point(line)) is not None]
     return _columns(key, found)
 
 
-def _columns(key: str, points: Sequence[tuple[int, int, float]], again: bool = False) -> Points:
+def _columns(key: str, points: Sequence[tuple[int, int, float]], again: bool = False) -> PointColumns:
     times, steps, values = zip(*points, strict=True) if points else ((), (), ())
-    return Points([key] * len(points), times, steps, values, again)
+    return PointColumns([key] * len(points), times, steps, values, again)
 
 
 def _parse_point(line: bytes) -> tuple[int, int, float] | None:
@@ -335,7 +335,7 @@ class DatabaseStore:
             return MlflowRunInfo(run_id, experiment, name or "", status, started, ended, params, tags, folder)
         raise ImportFailed(f"run {run_id} was removed")
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[PointColumns]:
         query = (
             "SELECT rowid, key, timestamp, step, value, is_nan FROM metrics "
             "WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
@@ -344,7 +344,7 @@ class DatabaseStore:
         while rows := list(itertools.islice(found, READ_POINTS)):
             numbers, keys, times, steps, values, are_nan = zip(*rows, strict=True)
             position["row"] = numbers[-1]
-            yield Points(list(map(str, keys)), times, steps, _read_values(values, are_nan))
+            yield PointColumns(list(map(str, keys)), times, steps, _read_values(values, are_nan))
 
 
 def _read_values(values: Sequence[Any], are_nan: Sequence[object]) -> Sequence[float]:
@@ -443,7 +443,7 @@ class ServerStore:
         started, ended = (_whole(info.get(key)) for key in ("start_time", "end_time"))
         return MlflowRunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Points]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[PointColumns]:
         seen: dict[str, list[Any]] = position.setdefault("seen", {})
         is_older = position.pop("counts", None) is not None  # noted by a version that counted points only
         run = self._found[run_id]

@@ -16,7 +16,7 @@ _LATEST = int(LATEST) * 1000
 _STEP_LIMIT = 2**62
 
 
-class Points(NamedTuple):
+class PointColumns(NamedTuple):
     """Values of metrics in the order in which they were logged, as columns."""
 
     keys: Sequence[str]
@@ -39,7 +39,7 @@ class PointRows:
         self._codes: dict[str, int] = {}
         self._parts: list[tuple[NDArray[Any], ...]] = []
 
-    def add(self, points: Points) -> None:
+    def add(self, points: PointColumns) -> None:
         """Take these in."""
         keys, times, steps, values, again = points
         if not (_are_whole(times, 0, _LATEST) and _are_whole(steps, 1 - _STEP_LIMIT, _STEP_LIMIT - 1)):
